@@ -1,4 +1,4 @@
-"""Settings out of range are refused with the field, the value and what is allowed."""
+"""Settings out of range are refused with the field, the value and the range."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,16 +36,16 @@ NAMES = ("local", "lan", "wan")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_preset_changes_fields_that_there_are_and_makes_a_valid_config(name: str) -> None:
+def test_a_preset_sets_existing_fields_and_makes_a_valid_config(name: str) -> None:
     config = replace(ProtocolConfig(), **timing(name))
     assert timing(name) == {key: getattr(config, key) for key in timing(name)}
     assert config.gossip_s < config.suspect_s < config.dead_s
-    assert config.suspect_s >= 3 * config.gossip_s, "a single lost heartbeat is no reason"
+    assert config.suspect_s >= 3 * config.gossip_s, "a single lost heartbeat is not enough"
     assert config.found_s < config.found_alone_s
-    assert name != "lan" or config == ProtocolConfig(), "what peers do unless told otherwise"
+    assert name != "lan" or config == ProtocolConfig(), "the default"
 
 
-def test_the_wider_the_network_the_longer_the_patience() -> None:
+def test_timeouts_grow_from_local_to_lan_to_wan() -> None:
     assert tuple(TIMINGS) == NAMES
     local, lan, wan = (replace(ProtocolConfig(), **timing(name)) for name in NAMES)
     for field in TIMINGS["local"].keys() | TIMINGS["wan"].keys():
@@ -56,9 +56,9 @@ def test_the_wider_the_network_the_longer_the_patience() -> None:
         timing("moon")
 
 
-def test_every_error_is_a_rumor_error_and_one_of_a_peer_says_whose_it_is() -> None:
+def test_every_error_is_a_rumor_error_and_errors_of_a_peer_name_it() -> None:
     named = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
     assert all(issubclass(error, RumorError) for error in named)
-    assert issubclass(ConfigError, ValueError), "a setting out of range is that, too"
+    assert issubclass(ConfigError, ValueError), "so is a setting out of range"
     assert RemoteProtocolError("too long", "a").sender == "a"
     assert DecodeError("not ours").sender is None

@@ -1,4 +1,4 @@
-"""Specs name rules and give them parameters, those of the user's own included."""
+"""Specs name rules and give them parameters, also rules of the user."""
 
 import sys
 from functools import partial
@@ -25,7 +25,7 @@ from rumor.gossip.specs.parameter import Parameter, checked
 
 
 class EveryNth:
-    """Push half of the weight after every so many steps."""
+    """Push half of the weight after every *every* steps."""
 
     name = "every-nth"
     summary = "gossip by the clock"
@@ -75,14 +75,14 @@ class Refusing(EveryNth):
 MINE = f"{__name__}:EveryNth"
 
 
-def test_all_kinds_of_parameters_are_read() -> None:
+def test_all_kinds_of_parameters_are_parsed() -> None:
     rule = make_rule(f"{MINE}:silent=true,order=mix-first,every=3")
     assert isinstance(rule, EveryNth)
     assert (rule.every, rule.order, rule.silent) == (3, "mix-first", True)
     assert spec_of(rule) == f"{MINE}:every=3,order=mix-first,silent=true"
 
 
-def test_the_short_form_gives_a_parameter_of_ones_own_rule() -> None:
+def test_the_short_form_works_for_a_rule_of_the_user() -> None:
     spec = f"{__name__}:Demanding"
     assert str(read_rule(spec, np.float64(0.25))) == f"{spec}:p=0.25"
     assert make_rule(spec, 0.25).every == 4  # type: ignore[attr-defined]
@@ -90,14 +90,14 @@ def test_the_short_form_gives_a_parameter_of_ones_own_rule() -> None:
         make_rule(spec)
 
 
-def test_a_parameter_is_given_once() -> None:
+def test_a_parameter_may_be_given_only_once() -> None:
     with pytest.raises(ConfigError, match=r"p is 0\.5, and rule 'gosgd:p=0\.1' gives it, too"):
         make_rule("gosgd:p=0.1", 0.5)
     with pytest.raises(ConfigError, match="'fast' is not key=value; it takes p= "):
         make_rule("gosgd:fast")
 
 
-def test_short_forms_stand_apart() -> None:
+def test_short_forms_are_kept_apart() -> None:
     spec = read_rule("gosgd:outstanding_max=3", 0.5, "per-second")
     found = spec.short_forms()
     assert found == {"rule": "gosgd:outstanding_max=3", "p": 0.5, "emission": "per-second"}
@@ -128,7 +128,7 @@ def test_help_names_common_rules_and_parameters() -> None:
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
     ],
 )
-def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
+def test_errors_in_a_spec_are_described(spec: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_rule(spec)
 
@@ -141,16 +141,16 @@ def failing(parts: int = 0) -> object:
     return 1 / parts
 
 
-def test_functions_are_named_as_they_would_be_typed_and_other_objects_by_their_class() -> None:
+def test_functions_are_named_as_typed_and_other_objects_by_their_class() -> None:
     assert name_of(failing) == f"{__name__}:failing"
     assert name_of(partial(failing)).endswith(":partial")
 
 
-def test_a_rule_without_a_name_to_import_its_class_or_all_parameters_has_no_spec(
+def test_a_rule_that_cannot_be_imported_or_lacks_attributes_has_no_spec(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Local(EveryNth):
-        """Lives in a function."""
+        """A rule class inside a function."""
 
     with pytest.raises(ConfigError):
         spec_of(Local())
@@ -195,7 +195,7 @@ def test_every_name_makes_the_rule_of_that_name(name: str) -> None:
     assert isinstance(rule, Rule) and rule.name == spec_of(rule) == name
 
 
-def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_rule_is_refused_with_the_known_names() -> None:
     names = ", ".join(RULES)
     with pytest.raises(ConfigError, match=rf"unknown rule 'sum'\. Valid names: {names}, or module"):
         make_rule("sum")
@@ -213,7 +213,9 @@ def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
         ("choco", "topk:0.1", False, False),
     ],
 )
-def test_a_vector_keeps_what_is_needed(rule: str, wire: str, anchor: bool, sent: bool) -> None:
+def test_a_vector_keeps_only_what_rule_and_format_need(
+    rule: str, wire: str, anchor: bool, sent: bool
+) -> None:
     requirements = requirements_of(make_rule(rule))
     assert requirements.needs_anchor(wire) is anchor
     assert requirements.notes_sent(wire) is sent
@@ -238,6 +240,6 @@ def test_a_rule_that_always_exchanges_takes_no_p() -> None:
         ("gosgd", "per-minute", "it must be per-step, per-second or adaptive"),
     ],
 )
-def test_what_does_not_go_together_is_refused(spec: str, emission: str, words: str) -> None:
+def test_incompatible_settings_are_refused(spec: str, emission: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make_rule(spec, emission=emission)

@@ -1,4 +1,4 @@
-"""Weight is counted in integers, told in units exactly, and only the mixing fraction is a float."""
+"""Weight is counted in integers and shown in exact units; only the mixing fraction is a float."""
 
 from fractions import Fraction
 from typing import Any
@@ -31,26 +31,26 @@ UNITS = st.integers(1, 2**60)
 
 
 @given(UNITS)
-def test_half_of_whole_units_is_what_halving_their_number_gives(units: int) -> None:
+def test_half_of_whole_units_equals_half_of_their_number(units: int) -> None:
     if units >= WEIGHT_MIN:
         assert half(units * UNIT) == units // 2 * UNIT
     assert 0 <= units * UNIT - 2 * half(units * UNIT) <= 2 * UNIT
 
 
 @given(QUANTA)
-def test_what_is_given_is_less_than_the_weight_by_a_thousandth_at_most(weight: int) -> None:
+def test_the_given_half_is_exact_to_a_thousandth(weight: int) -> None:
     given = coarse(weight)
     assert 0 < given <= weight and (weight - given) << 10 < weight
     assert coarse(given) == given
 
 
 @given(QUANTA)
-def test_what_is_given_is_told_shortly(weight: int) -> None:
+def test_the_given_weight_has_a_short_encoding(weight: int) -> None:
     assert len(str(in_units(coarse(weight)))) < 26
 
 
 @given(st.just(0) | QUANTA)
-def test_a_weight_that_is_told_in_units_is_read_as_it_was(weight: int) -> None:
+def test_a_weight_shown_in_units_is_parsed_exactly(weight: int) -> None:
     told = in_units(weight)
     assert from_units(told) == from_units(str(told)) == weight
     assert isinstance(told, int) == (weight % UNIT == 0)
@@ -58,7 +58,7 @@ def test_a_weight_that_is_told_in_units_is_read_as_it_was(weight: int) -> None:
     assert Fraction(int(number), 2 ** int(twos or 0)) == Fraction(weight, UNIT)
 
 
-def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
+def test_whole_units_are_shown_as_numbers_and_others_as_fractions() -> None:
     assert (in_units(0), in_units(5 * UNIT), in_units(ONE)) == (0, 5, 2**40)
     assert in_units(5 * UNIT // 2**30) == "5/2^30" and in_units(1) == "1/2^960"
     assert in_units(3 * UNIT // 2) == in_units(6 * UNIT // 4) == "3/2^1"
@@ -69,7 +69,7 @@ def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
 
 
 @given(st.just(0) | QUANTA)
-def test_an_encoded_weight_is_decoded_as_it_was(weight: int) -> None:
+def test_an_encoded_weight_is_decoded_exactly(weight: int) -> None:
     encoded = encode_weight(weight)
     assert decode_weight(encoded) == weight
     assert encoded == weight // UNIT if weight % UNIT == 0 else isinstance(encoded, bytes)
@@ -115,20 +115,20 @@ def test_more_units_than_fit_are_encoded_as_bytes() -> None:
         ["1"],
     ],
 )
-def test_what_is_no_weight_or_otherwise_written_is_not_read(told: Any) -> None:
+def test_invalid_or_noncanonical_weights_are_refused(told: Any) -> None:
     with pytest.raises(ValueError, match="is not a weight in units"):
         from_units(told)
 
 
 @given(QUANTA)
-def test_a_token_is_a_unit_or_little_of_what_is_held(weight: int) -> None:
+def test_a_token_is_a_unit_or_a_small_part_of_the_held_weight(weight: int) -> None:
     given = token(weight)
     assert given == UNIT if weight >= 2**11 * UNIT else given << 11 <= max(weight, 2**11)
     assert 0 < given <= weight
 
 
 @given(st.lists(st.just(0) | QUANTA, min_size=1).filter(any), st.integers(0, 960))
-def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int) -> None:
+def test_means_do_not_depend_on_the_scale_of_weights(weights: list[int], twos: int) -> None:
     floats, total = in_floats(weights)
     assert max(floats) >= 0.5 and abs(sum(floats) - total) <= 1e-15 * len(weights) * total
     if max(weights) << twos <= WEIGHT_MAX:
@@ -139,4 +139,4 @@ def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int)
 @given(st.just(0) | QUANTA, QUANTA)
 def test_the_mixing_fraction_is_the_quotient_correctly_rounded(own: int, accepted: int) -> None:
     assert mixing_fraction(own, accepted) == float(Fraction(accepted, own + accepted))
-    assert mixing_fraction(0, 1) == 1.0, "a newcomer takes all of its first share"
+    assert mixing_fraction(0, 1) == 1.0, "a newcomer adopts its first share"

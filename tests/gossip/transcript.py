@@ -1,4 +1,4 @@
-"""Effects and messages as lines that a person can read and a diff can show."""
+"""Effects and messages as readable lines, fit for a diff."""
 
 from rumor.gossip.effects.effects import (
     Attach,
@@ -26,7 +26,7 @@ __all__ = ["line_of"]
 
 
 def line_of(what: Effect | Event | Envelope) -> str:
-    """Put an effect or a message into words; weights are in founders."""
+    """Describe an effect or a message in words; weights are in founders."""
     match what:
         case Envelope():
             return f"{what.source} > {what.destination or '?'} {_message(what)}"

@@ -1,4 +1,4 @@
-"""Merging ends by agreement that is measured, in rounds that wait for all."""
+"""Merging ends once measured agreement is reached, in rounds that wait for all peers."""
 
 import math
 from collections import deque
@@ -16,7 +16,7 @@ FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
 
 def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Scene:
-    """Peers that have all finished, and know it; some only dial out."""
+    """Peers that have all finished and know it; some only dial out."""
     scene = Scene(ProtocolConfig(merge_rounds=1)).founded(*ids, outward=outward)
     scene.sketches = {id: CLOSE for id in ids} | sketches
     for id in ids:
@@ -26,7 +26,7 @@ def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Sce
 
 
 def without_c(scene: Scene) -> None:
-    """Let two of three merge, after the third has been silent for long enough."""
+    """Let two of three peers merge after the third has been silent long enough."""
     for _ in range(300):
         scene.wait(1.0)
         for id in "ab":
@@ -42,7 +42,7 @@ def agreements(scene: Scene) -> list[tuple[Phase, bool]]:
     return [(peer.phase, peer.agreement.reached) for peer in scene.peers.values()]
 
 
-def test_peers_close_once_all_have_seen_that_their_models_are_close() -> None:
+def test_peers_close_once_all_know_that_their_models_are_close() -> None:
     scene = finished("a", "b", "c", b=NEAR)
     scene.merge("a", "b", "c")
     assert agreements(scene) == [(Phase.QUIET, True)] * 3
@@ -50,7 +50,7 @@ def test_peers_close_once_all_have_seen_that_their_models_are_close() -> None:
     assert {peer.agreement.distance for peer in scene.peers.values()} == {distance}
 
 
-def test_quick_peers_wait_for_one_that_stands_still() -> None:
+def test_fast_peers_wait_for_a_stopped_one() -> None:
     scene = finished("a", "b", "c")
     scene.merge("a", "b", turns=20)
     assert agreements(scene) == [(Phase.FINISHED, False)] * 3
@@ -59,7 +59,7 @@ def test_quick_peers_wait_for_one_that_stands_still() -> None:
 
 
 @pytest.mark.parametrize("sketch", [FAR, (), (math.inf, 0.0)])
-def test_models_that_are_too_far_apart_are_merged_further_or_given_up(
+def test_models_too_far_apart_are_merged_further_until_peers_give_up(
     sketch: tuple[float, ...],
 ) -> None:
     scene = finished("a", "b", b=sketch)
@@ -75,13 +75,13 @@ def test_models_that_are_too_far_apart_are_merged_further_or_given_up(
     assert agreements(scene) == [(Phase.QUIET, True)] * 2
 
 
-def test_a_peer_that_falls_silent_while_it_merges_is_no_part_of_the_average() -> None:
+def test_a_peer_that_falls_silent_while_merging_is_not_part_of_the_average() -> None:
     scene = finished("a", "b", "c")
     without_c(scene)
     assert agreements(scene)[:2] == [(Phase.QUIET, False)] * 2
 
 
-def test_one_whom_the_others_did_not_wait_for_compares_itself_with_them() -> None:
+def test_a_peer_that_the_others_did_not_wait_for_compares_its_model_with_theirs() -> None:
     scene = finished("a", "b", "c", c=FAR)
     without_c(scene)
     for id in "cab":
@@ -93,7 +93,7 @@ def test_one_whom_the_others_did_not_wait_for_compares_itself_with_them() -> Non
     assert c.agreement.distance == widest_distance([CLOSE, FAR])
 
 
-def test_a_lost_word_of_a_stage_is_told_again() -> None:
+def test_a_lost_stage_is_announced_again() -> None:
     scene = finished("a", "b")
     for _ in range(8):
         scene.act("a", lambda context: context.may_close(True), trained=False)
@@ -108,10 +108,10 @@ def test_a_lost_word_of_a_stage_is_told_again() -> None:
     assert agreements(scene) == [(Phase.QUIET, True)] * 2
 
 
-def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew() -> None:
+def test_a_peer_that_returns_before_the_comparison_restarts_the_round() -> None:
     scene = finished("a", "b")
     a = scene.peers["a"]
-    assert a.sketched(CLOSE, scene.now) == [] and not a.agreement.compares, "nobody waits for it"
+    assert a.sketched(CLOSE, scene.now) == [] and not a.agreement.compares, "no peer waits for it"
     scene.merge("a", "b", turns=1)
     scene.step("a", trained=False)
     assert a.agreement.compares
@@ -121,7 +121,7 @@ def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
-def test_a_peer_that_trains_again_starts_the_round_anew() -> None:
+def test_a_peer_that_trains_again_restarts_the_round() -> None:
     scene = finished("a", "b")
     scene.merge("a", turns=1)
     scene.introduce("c", "a")
@@ -131,7 +131,7 @@ def test_a_peer_that_trains_again_starts_the_round_anew() -> None:
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
-def test_the_widest_distance_is_that_of_the_two_furthest_over_the_smaller_norm() -> None:
+def test_the_widest_distance_is_relative_to_the_smaller_norm() -> None:
     assert widest_distance([]) == widest_distance([(1.0,)]) == 0.0
     assert widest_distance([(0.0, 0.0), (0.0, 0.0)]) == 0.0
     assert widest_distance([(1.0, 0.0), (2.0, 0.0), (4.0, 0.0)]) == 3.0
@@ -139,16 +139,16 @@ def test_the_widest_distance_is_that_of_the_two_furthest_over_the_smaller_norm()
     assert widest_distance([(1.0,), ()]) == widest_distance([(math.inf,), (1.0,)]) == math.inf
 
 
-def test_peers_that_only_dial_out_hear_of_one_another_at_once_and_agree() -> None:
+def test_peers_that_only_dial_out_learn_of_one_another_at_once_and_agree() -> None:
     scene = finished("a", "b", "c", "d", outward="bc")
-    scene.merge("a", "b", "c", "d")  # no time passes, so that no views are exchanged
+    scene.merge("a", "b", "c", "d")  # no time passes, so no views are exchanged
     assert agreements(scene) == [(Phase.QUIET, True)] * 4
     assert all(peer.done for peer in scene.peers.values())
     effects = scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99))
-    assert not to(effects, Hello), "what is known already is not passed on"
+    assert not to(effects, Hello), "a known stage is not passed on"
 
 
-def test_a_peer_known_from_hearsay_alone_is_waited_for() -> None:
+def test_peers_wait_for_one_known_only_by_hearsay() -> None:
     scene = finished("a", "b")
     c = member("c", addresses=())
     scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99), c)

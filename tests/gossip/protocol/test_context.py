@@ -1,4 +1,4 @@
-"""What a rule sees at a step boundary, and what its actions ask for."""
+"""What a rule sees at a step boundary, and the effects of its actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,7 +18,7 @@ from ..scene import Scene, of, to
 
 
 def arrived() -> Scene:
-    """A share of a lies at b."""
+    """A share from a is staged at b."""
     scene = Scene().founded()
     scene.act("a", lambda context: context.push("b", ONE // 2, epoch=3, round=7, note=9))
     scene.deliver()
@@ -31,7 +31,7 @@ def seen(scene: Scene, id: str, *looks: Callable[[RuleContext], object]) -> list
     return found
 
 
-def test_a_share_says_what_its_sender_said_and_waits_until_it_is_decided() -> None:
+def test_a_share_carries_its_senders_numbers_and_waits_until_it_is_decided() -> None:
     scene = arrived()
     for _ in range(2):
         (shares,) = seen(scene, "b", RuleContext.shares)
@@ -56,7 +56,7 @@ def test_a_share_can_be_accepted_in_part(weight: int | None, fraction: float) ->
 def test_a_refused_share_comes_back_to_its_sender() -> None:
     scene = arrived()
     effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=0))
-    assert [type(e) for e in effects][:2] == [Drop, ShareRefused], "nothing of it is a refusal"
+    assert [type(e) for e in effects][:2] == [Drop, ShareRefused], "accepting nothing is a refusal"
     scene.deliver()
     returned: list[Returned] = []
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_share_is_decided_once() -> None:
         arrived().act("b", twice)
 
 
-def test_shares_and_registers_combine_into_a_register() -> None:
+def test_shares_and_registers_can_be_combined_into_a_register() -> None:
     scene = arrived()
 
     def combine(context: RuleContext) -> None:
@@ -89,7 +89,7 @@ def test_shares_and_registers_combine_into_a_register() -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -UNIT, ONE + UNIT])
-def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
+def test_a_push_has_at_most_the_held_weight_and_at_least_the_minimum(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
         Scene().founded().push("a", "b", weight)
@@ -107,7 +107,7 @@ def test_a_register_that_changed_needs_a_new_snapshot() -> None:
     assert [snapshot.id for snapshot in snapshots] == [1, 2]
 
 
-def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding() -> None:
+def test_peers_with_open_escrow_are_skipped_and_credit_limits_outstanding_shares() -> None:
     drawn: list[str | None] = []
 
     def draw(context: RuleContext) -> None:
@@ -115,7 +115,7 @@ def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding
         context.push("b", 5)
         drawn.extend([context.draw(["b"]), context.draw([]), context.draw(["c"])])
         context.push("c", 5)
-        # Credit is no matter to one that goes.
+        # A leaver ignores credit.
         drawn.extend([context.draw(), context.draw(urgent=True), context.draw(["b"], urgent=True)])
         assert not context.can_push("d")
 
@@ -123,7 +123,7 @@ def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding
     assert drawn == ["b", None, None, "c", None, "d", None]
 
 
-def test_half_a_push_is_skipped_for_a_reason() -> None:
+def test_push_half_reports_why_a_push_is_skipped() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE - 5)
     scene.tell("b", "a", Ack(1, ONE - 5))
@@ -131,7 +131,7 @@ def test_half_a_push_is_skipped_for_a_reason() -> None:
     assert PushSkipped("no neighbor free") in Scene().founded("a").act("a", RuleContext.push_half)
 
 
-def test_a_rule_knows_what_passed_since_the_one_before() -> None:
+def test_a_rule_sees_what_happened_since_its_last_call() -> None:
     scene = Scene().founded()
     found: list[object] = []
 
@@ -146,10 +146,10 @@ def test_a_rule_knows_what_passed_since_the_one_before() -> None:
     assert found == [(0.0, 1, 0, True), (0.5, 2, 1, False)]
 
 
-def test_the_topology_of_any_round_can_be_asked_for() -> None:
+def test_a_rule_can_read_the_topology_of_any_round() -> None:
     looks = (lambda c: c.neighbors(5), lambda c: c.table.takers())
     assert seen(Scene().founded(), "a", *looks) == [("b",), ("a", "b")]
-    # Without a matrix it gives even shares of live peers, or of those named.
+    # Without a matrix the weights are even, over live peers or the given ones.
     weights: list[Mapping[PeerId, float]] = []
     Scene().founded(*"abc").act(
         "a", lambda context: weights.extend([context.weights(0), context.weights(0, ("a", "b"))])
@@ -158,13 +158,13 @@ def test_the_topology_of_any_round_can_be_asked_for() -> None:
 
 
 def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-    """A schedule that gives everybody one neighbor in rounds 2, 5, 8, ..."""
+    """A schedule that gives every peer one neighbor in rounds 2, 5, 8, ..."""
     others = [other for other in live if other != peer]
     return (others[round // 3 % len(others)],) if others and round % 3 == 2 else ()
 
 
-def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
-    """A count of pushes alone would stand still at such a round for ever."""
+def test_rounds_without_a_neighbor_are_skipped() -> None:
+    """A count of pushes alone would stay at such a round forever."""
     scene = Scene().founded(neighbors=every_third)
     found: list[object] = []
 
@@ -177,20 +177,20 @@ def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
         scene.deliver()
         scene.mix_all("b")
         scene.deliver()
-    # Each push leaves its round behind, and the next one has nobody again.
+    # Each push ends its round, and the next round has no neighbor again.
     assert found == [(1, ()), (2, ()), (3, ())]
 
 
-def test_a_neighbor_who_owes_an_answer_does_not_hold_up_the_schedule() -> None:
+def test_a_neighbor_with_open_escrow_does_not_hold_up_the_schedule() -> None:
     scene = Scene().founded(*"abc", neighbors=every_third)
     pushed: list[str] = []
     for _ in range(2):
         pushed += to(scene.act("a", RuleContext.push_half), Push)
-    # Nobody has answered: the first push is outstanding, and the second goes elsewhere.
+    # No peer has answered: the first push is outstanding, and the second goes elsewhere.
     assert sorted(pushed) == ["b", "c"]
 
 
-def test_without_credit_no_round_is_passed_over() -> None:
+def test_without_credit_no_round_is_skipped() -> None:
     asked: list[int] = []
 
     def listening(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -205,17 +205,17 @@ def test_without_credit_no_round_is_passed_over() -> None:
     assert asked == []
 
 
-def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
+def test_a_suspected_peer_is_not_drawn_and_does_not_count_as_gone() -> None:
     scene = Scene().founded()
     scene.passes("a", 15.0)
     looks = (RuleContext.draw, lambda c: c.can_push("b"), RuleContext.neighbors)
     assert seen(scene, "a", *looks) == [None, False, ("b",)]
     fates = (lambda c: c.fate("b", 1), lambda c: c.fate("nobody", 1))
-    assert seen(scene, "a", *fates) == ["", "left"], "of whom nobody has heard is gone"
+    assert seen(scene, "a", *fates) == ["", "left"], "an unknown peer counts as gone"
 
 
-def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
-    """A slow neighbor that died a month ago must not slow adaptive emission for good."""
+def test_the_mean_answer_time_is_over_live_peers() -> None:
+    """A slow neighbor that died a month ago must not slow adaptive emission forever."""
     scene = Scene().founded(*"abc")
     assert seen(scene, "a", RuleContext.roundtrip_s) == [None]
     for peer, wait_s in (("b", 0.25), ("c", 8.0)):
@@ -234,7 +234,7 @@ def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
     assert seen(scene, "a", RuleContext.roundtrip_s) == [0.25]
 
 
-def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
+def test_a_synchronous_rule_halts_if_two_founders_only_dial_out() -> None:
     scene = Scene().founded(*"abc", rules={id: DPSGD() for id in "abc"}, outward="ab")
     (halt,) = of(scene.step("c"), Halt)
     assert halt.reason == (

@@ -1,4 +1,4 @@
-"""Many newcomers at once: every copy makes another donor, and no two models are ever blended."""
+"""Many newcomers at once: every copy makes another donor, and two models are never blended."""
 
 from collections import deque
 from dataclasses import replace
@@ -63,7 +63,7 @@ def joined(scene: Scene) -> list[str]:
 
 
 def generation(scene: Scene) -> Effects:
-    """The time of one copy: at one turn it sets out, and at the next one it is mixed."""
+    """Let the time of one copy pass: it is sent at one step and mixed at the next."""
     effects: Effects = []
     for _ in range(2):
         for id, peer in scene.peers.items():
@@ -77,24 +77,24 @@ def copies(effects: Effects) -> list[str]:
 
 
 def units(scene: Scene) -> int:
-    """All that there is, in hands and in escrow."""
+    """All weight, held and in escrow."""
     accounts = [peer.account for peer in scene.peers.values()]
     escrow = [open_one.escrow for account in accounts for open_one in account.outstanding.values()]
     return sum(account.weight for account in accounts) + sum(escrow)
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 15, 31])
-def test_many_newcomers_wait_for_a_logarithm_of_their_number(count: int) -> None:
+def test_the_wait_of_newcomers_grows_with_the_logarithm_of_their_number(count: int) -> None:
     scene, effects, generations = gathered(count), Effects(), 0
     while len(joined(scene)) < 1 + count:
         effects += generation(scene)
         generations += 1
-        assert generations <= ceil(log2(1 + count)), "as a binomial tree"
+        assert generations <= ceil(log2(1 + count)), "a binomial tree"
     assert sorted(copies(effects)) == [f"n{index:02}" for index in range(count)], "one copy each"
     assert units(scene) == ONE
-    assert [mix.fraction for mix in of(effects, Mix)] == [1.0] * count, "of one donor alone"
+    assert [mix.fraction for mix in of(effects, Mix)] == [1.0] * count, "from a single donor"
     donors = {event.donor for event in of(effects, Joined)}
-    assert len(donors) > 2 or count < 7, "those who have just joined give, too"
+    assert len(donors) > 2 or count < 7, "new members are donors, too"
 
 
 def test_a_donor_gives_one_large_copy_at_a_time() -> None:
@@ -102,10 +102,10 @@ def test_a_donor_gives_one_large_copy_at_a_time() -> None:
     assert len(copies(scene.step("a"))) == 1
     assert copies(scene.step("a")) == []
     scene.deliver()
-    assert copies(scene.step("a")) == [], "it has come, and is not mixed yet"
+    assert copies(scene.step("a")) == [], "it has arrived, and is not mixed yet"
 
 
-def test_while_a_large_copy_is_on_its_way_only_what_is_awaited_is_pushed() -> None:
+def test_during_a_large_copy_only_awaited_shares_are_pushed() -> None:
     scene, found = gathered(1, donors=2), list[tuple[bool, bool, str | None]]()
 
     def look(context: RuleContext) -> None:
@@ -126,30 +126,34 @@ def _note(found: list[bool], context: RuleContext) -> None:
 
 
 @pytest.mark.parametrize("newcomers", [1, 2])
-def test_a_newcomer_that_answers_no_more_holds_up_no_push_and_no_other(newcomers: int) -> None:
+def test_a_newcomer_that_stops_answering_blocks_neither_pushes_nor_other_newcomers(
+    newcomers: int,
+) -> None:
     scene, found = gathered(newcomers, WIDE, donors=2), list[bool]()
     assert copies(scene.act("a", partial(_note, found))) == ["n00"]
-    scene.deliver(Offer, Grant, Chunk)  # all of it has come, and n00 takes no step
+    scene.deliver(Offer, Grant, Chunk)  # all of it has arrived, and n00 takes no step
     for _ in range(4):
         scene.passes("a", 1.0)
-        scene.deliver(Hello)  # nobody is considered dead, and questions are lost
+        scene.deliver(Hello)  # no peer is considered dead, and queries are lost
     assert copies(scene.act("a", partial(_note, found))) == ["n01"][: newcomers - 1]
     assert found == [False, newcomers == 1], "the next copy has the link"
 
 
 @pytest.mark.parametrize(("config", "host"), [(SMALL_COPIES, b""), (PATIENT, HERE)])
-def test_a_copy_that_is_small_or_read_holds_up_no_push(config: ProtocolConfig, host: bytes) -> None:
+def test_a_copy_that_is_small_or_in_shared_memory_blocks_no_push(
+    config: ProtocolConfig, host: bytes
+) -> None:
     scene, found = gathered(1, config, 2, host), list[bool]()
     assert letters(scene.act("a", partial(_note, found))) and found == [True]
 
 
-def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
+def test_newcomers_on_one_machine_all_read_one_copy_at_once() -> None:
     scene = gathered(5, host=HERE)
     scene.fill("a")
-    assert copies(scene.step("a")) == [], "without memory they wait"
+    assert copies(scene.step("a")) == [], "without shared memory they wait"
     scene.fill("a", is_full=False)
     effects = scene.step("a")
-    assert len(copies(effects)) == 5, "which takes no credit"
+    assert len(copies(effects)) == 5, "reading takes no credit"
     assert len(of(effects, Snapshot)) == 1
     scene.deliver()
     for id in copies(effects):
@@ -160,7 +164,7 @@ def test_newcomers_on_this_machine_read_one_copy_all_at_once() -> None:
 
 
 def given_to_first() -> tuple[Scene, str]:
-    """Newcomers n00.. have asked a; one of them has a copy of it, and mixes that."""
+    """Newcomers n00.. have asked a; one of them has received a copy, and mixes it."""
     scene = gathered(5)
     (first,) = copies(scene.step("a"))
     scene.deliver()
@@ -168,7 +172,7 @@ def given_to_first() -> tuple[Scene, str]:
     return scene, first
 
 
-def test_half_of_those_who_wait_are_referred_once_to_one_that_has_joined() -> None:
+def test_half_of_the_waiting_newcomers_are_referred_once_to_a_new_member() -> None:
     scene, first = given_to_first()
     scene.deliver(Ack, Hello)
     referred = {m.destination: m.body for m in scene.mail if isinstance(m.body, Refer)}
@@ -184,7 +188,7 @@ def test_half_of_those_who_wait_are_referred_once_to_one_that_has_joined() -> No
 
 
 def asked_by(*newcomers: Member) -> Scene:
-    """A founder that these have asked for a copy."""
+    """A founder that these newcomers have asked for a copy."""
     scene = Scene(PATIENT).founded("a")
     for newcomer in newcomers:
         scene.says("a", newcomer)
@@ -197,7 +201,7 @@ def joining(ids: str, addresses: tuple[str, ...] | None = None) -> list[Member]:
 
 
 @pytest.mark.parametrize(("addresses", "referred"), [((), []), (("c",), ["e"])])
-def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out(
+def test_peers_that_only_dial_out_are_not_referred_to_one_another(
     addresses: tuple[str, ...], referred: list[str]
 ) -> None:
     scene = asked_by(*joining("cde", ()))
@@ -206,13 +210,13 @@ def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out(
     assert to(effects, Refer) == referred
 
 
-def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
+def test_a_newcomer_that_joined_elsewhere_or_is_gone_gets_no_copy() -> None:
     scene = asked_by(*joining("cde"))
     scene.says("a", member("c", heartbeat=2))
     scene.tell("d", "a", Leave(True))
     assert copies(scene.step("a")) == ["e"]
     scene.tell("e", "a", Leave(True))
-    assert not scene.peers["a"].account.outstanding, "one that falls away in the middle, too"
+    assert not scene.peers["a"].account.outstanding, "nor does one that disappears in the middle"
 
 
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
@@ -239,12 +243,12 @@ def asks_while(scene: Scene, alive: str, times: int, seconds: float) -> list[str
 
 
 def refers(scene: Scene, *donors: Member, by: str = "b") -> list[str]:
-    """Whom the newcomer asks when it is referred to these."""
+    """The donors that the newcomer asks when it is referred to these."""
     return to(scene.tell(by, "n", Refer(donors)), Ask)
 
 
 def offers(scene: Scene, donor: str, frames: int = 0) -> Effects:
-    """Let a donor offer the newcomer a copy, and send so many frames of it."""
+    """Let a donor offer the newcomer a copy, and send this many frames of it."""
     body = an_offer(form=Form(copy=True), size_bytes=COPY_BYTES)
     effects = scene.tell(donor, "n", body)
     for index in range(frames):
@@ -258,25 +262,25 @@ def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
     effects = scene.tell("b", "n", Refer((member("c"),)))
     assert to(effects, Ask) == ["c"] and scene.sent(effects, Hello)[0].reply
     assert set(asks(scene, 5.0)) <= {"c"}
-    # Nothing is heard of c: it asks another.
+    # c does not answer: the newcomer asks another.
     assert asks_while(scene, "b", 20, 1.0)[-1] == "b"
 
 
-def test_a_referral_that_leads_nowhere_is_not_followed() -> None:
+def test_a_useless_referral_is_not_followed() -> None:
     for phase in (Phase.JOINING, Phase.QUIET, Phase.LEAVING):
         assert refers(newcomer(), member("c", phase)) == []
     assert refers(newcomer()) == []
     assert refers(newcomer(WIDE, "c"), member("d"), by="c") == [], "it was not asked"
     scene = newcomer()
     offers(scene, "b")
-    assert refers(scene, member("c")) == [], "the copy has set out"
+    assert refers(scene, member("c")) == [], "the copy has been sent"
     scene = asked_by()
     scene.says("a", member("b"))
     assert not to(scene.tell("b", "a", Refer((member("c"),))), Ask), "a member"
 
 
-def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
-    """The first one may be lost; and the second one gets it no second copy."""
+def test_a_newcomer_repeats_its_request_until_the_copy_is_sent() -> None:
+    """The first one may be lost; the second one brings no second copy."""
     scene = newcomer()
     asked = asks(scene, 5.0)
     assert len(asked) >= 4 and set(asked) == {"b"}
@@ -291,18 +295,18 @@ def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
     assert copies(scene.step("a")) == []
 
 
-def test_while_a_copy_is_on_its_way_no_other_is_let_in() -> None:
+def test_while_a_copy_is_in_flight_no_other_is_accepted() -> None:
     scene = newcomer(WIDE, "c")
     offers(scene, "b")
     assert ShareRefused("c", "another copy is on its way") in offers(scene, "c")
-    assert scene.sent(offers(scene, "b"), Grant), "its own offer may come twice"
+    assert scene.sent(offers(scene, "b"), Grant), "its own offer may be repeated"
 
 
 def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is_blended() -> None:
     scene = newcomer(WIDE, "c")
     offers(scene, "b", frames=2)
     asked = asks_while(scene, "c", 10, 2.0)
-    assert asked[0] == "c", "one that broke off is asked again only where there is nobody else"
+    assert asked[0] == "c", "a donor that broke off is asked again only if it is the only one"
     offers(scene, "c")
     late = scene.tell("b", "n", Chunk(1, 2, 32), frame_bytes=16)
     assert not scene.sent(late, Grant), "the frames of the first copy are dropped"
@@ -313,8 +317,8 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     assert scene.peers["n"].account.decided["b", 1] == (1, 0)
 
 
-def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
-    """On the same machine they need no credit: all read one copy."""
+def test_the_number_of_simultaneous_copies_is_limited() -> None:
+    """Newcomers on the same machine need no credit: all read one copy."""
     scene = Scene(WIDE).founded(host=HERE)
     for index in range(200):
         scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))

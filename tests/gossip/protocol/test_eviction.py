@@ -1,4 +1,4 @@
-"""A few of the dead are remembered; a full view takes in no further names."""
+"""Only some dead peers are remembered; a full view accepts no further names."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def known(scene: Scene) -> list[str]:
 
 
 def passes(scene: Scene, seconds: int, *alive: Member) -> Effects:
-    """Let time pass at a, which goes on hearing some."""
+    """Let time pass at a, which keeps hearing some peers."""
     effects: Effects = []
     for _ in range(seconds):
         scene.wait(1.0)
@@ -43,7 +43,7 @@ def passes(scene: Scene, seconds: int, *alive: Member) -> Effects:
 
 
 def seen(*dead: str, alive: str = "b") -> Scene:
-    """A founder that has met these, which died a second apart, and one that lives."""
+    """A founder that has met these peers, which died a second apart, and one live peer."""
     scene = Scene(NARROW)
     scene.join("a")
     for id in dead:
@@ -52,7 +52,7 @@ def seen(*dead: str, alive: str = "b") -> Scene:
     return scene
 
 
-def test_of_the_dead_those_are_remembered_that_were_heard_last() -> None:
+def test_the_dead_peers_heard_last_are_remembered() -> None:
     scene = seen("y", "z", "x")
     assert known(scene) == ["b", "x", "y", "z"]
     assert Part("y") in passes(scene, 20, entry("b"))
@@ -61,7 +61,7 @@ def test_of_the_dead_those_are_remembered_that_were_heard_last() -> None:
     assert Meet("y", ("tcp://y:1",)) in scene.says("a", entry("y", heartbeat=70))
 
 
-def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
+def test_no_peer_with_open_escrow_is_forgotten() -> None:
     scene = Scene(NARROW).founded()
     scene.push("a", "b", 5)
     scene.mail.clear()
@@ -75,7 +75,7 @@ def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
     assert Kind.WRITTEN_OFF in [e.kind for e in of(effects, Entry)]
 
 
-def test_a_full_view_takes_nobody_in_and_says_so_once() -> None:
+def test_a_full_view_accepts_no_new_peer_and_says_so_once() -> None:
     scene = seen("c", "d", "e")
     effects = scene.says("a", entry("new"))
     assert ViewFull(5) in effects and PeerMet("new") not in effects

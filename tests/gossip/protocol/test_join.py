@@ -1,4 +1,4 @@
-"""A peer founds where there is nobody to look for, and else becomes a copy of a donor."""
+"""A peer founds a swarm if it has no seeds, and otherwise becomes a copy of a donor."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ COPY = a_push(size_bytes=128, form=Form(copy=True))
 
 
 def seeking(config: ProtocolConfig = SMALL, *seeds: str) -> Scene:
-    """A newcomer a, which looks for a swarm at b, unless told."""
+    """A newcomer a, which looks for a swarm, by default at b."""
     scene = Scene(config)
     scene.join("a", *seeds or "b")
     return scene
@@ -37,7 +37,7 @@ def test_a_peer_without_addresses_founds_at_once_when_it_is_told_to_join() -> No
     assert (a.phase, a.account.weight, a.swarm) == (Phase.TRAINING, ONE, ANCHOR)
 
 
-def test_a_lonely_newcomer_never_founds_and_waits_with_rules_of_fixed_members() -> None:
+def test_a_lone_newcomer_never_founds_and_waits_under_rules_with_fixed_members() -> None:
     scene = Scene()
     scene.enter("a", rule=DPSGD())
     scene.join("a", "b")
@@ -49,14 +49,14 @@ def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     scene = Scene()
     scene.enter("a")
     (greet,) = of(scene.join("a", "b"), Greet)
-    assert greet.address == "b", "and names nobody, for nobody is known there"
+    assert greet.address == "b", "and names no peer, since none is known there"
     assert (greet.envelope.destination, greet.envelope.destination_incarnation) == ("", 0)
     assert greeted(scene.passes("a", 1.0, 0.2)) == ["b"] * 5
     scene.says("a", member("b", Phase.SEEKING), rooted=False)
     assert greeted(scene.passes("a", 1.0, 0.2)) == []
 
 
-def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member() -> None:
+def test_addresses_can_be_added_to_a_seeking_peer_and_to_a_member() -> None:
     scene = seeking()
     scene.join("a", "c")
     assert greeted(scene.passes("a", 0.2, 0.2)) == ["b", "c"]
@@ -66,7 +66,7 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member()
     assert greeted(scene.passes("d", 2.0, 0.2)) == ["e"]
 
 
-def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:
+def test_among_newcomers_that_see_only_one_another_the_smallest_id_founds() -> None:
     for id, other, founds in (("a", "b", True), ("b", "a", False)):
         scene = Scene()
         scene.join(id, other)
@@ -76,7 +76,7 @@ def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_fou
         assert (Founded() in scene.passes(id, 0.4, 0.2)) is founds
 
 
-def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are_given() -> None:
+def test_further_addresses_do_not_change_the_length_of_a_roll_call() -> None:
     scene = Scene(ProtocolConfig(roll_s=2.0))
     scene.enter("a")
     effects = scene.join("a", "b", founders=2)
@@ -86,7 +86,7 @@ def test_a_roll_call_is_neither_cut_short_nor_prolonged_where_more_addresses_are
     assert Founded() in scene.passes("a", 0.4, 0.2)
 
 
-def test_one_of_a_roll_call_takes_over_neither_anothers_swarm_nor_its_steps() -> None:
+def test_a_peer_in_a_roll_call_adopts_neither_another_swarm_nor_its_steps() -> None:
     scene = Scene(ProtocolConfig(roll_s=2.0))
     a = scene.enter("a", clock={"a": 3})
     scene.join("a", "b", founders=3)
@@ -98,7 +98,7 @@ def test_one_of_a_roll_call_takes_over_neither_anothers_swarm_nor_its_steps() ->
 
 
 @pytest.mark.parametrize("founders", [1, 2])
-def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: int) -> None:
+def test_a_peer_that_gave_up_its_swarm_founds_no_other_when_told_to_join(founders: int) -> None:
     scene = Scene()
     a = scene.enter("a")
     scene.join("a", founders=founders)
@@ -115,7 +115,7 @@ def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: 
     assert a.account.founded == a.account.burned == ONE
 
 
-def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
+def test_a_newcomer_belongs_to_the_swarm_of_its_copy() -> None:
     scene = seeking()
     assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
     scene.receive(scene.letter("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128))
@@ -123,13 +123,13 @@ def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
-def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -> None:
+def test_a_newcomer_asks_another_donor_if_the_first_does_not_answer() -> None:
     scene = seeking()
     donors = [member(id, addresses=()) for id in "bcdef"]
     first = to(scene.says("a", *donors, rooted=False), Ask)
     assert len(first) == 1
     again = to(scene.passes("a", 9.6, 0.2), Ask)
-    assert set(again) == set(first), "the question may have been lost"
+    assert set(again) == set(first), "the request may have been lost"
     second = to(scene.passes("a", 0.8, 0.2), Ask)
     assert len(second) == 1 and second != first
 
@@ -142,7 +142,7 @@ def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
 
 
 def asked() -> Scene:
-    """Newcomer c has asked a, which founded together with b."""
+    """Newcomer c has asked a, one of the founders a and b."""
     scene = Scene().founded()
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
     scene.tell("c", "a", Ask())
@@ -156,10 +156,10 @@ def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
     (copy,) = scene.sent(scene.step("a"), Push)
     assert copy.form == Form(copy=True) and copy.escrow == ONE // 2
     scene.tell("c", "a", Ask())
-    assert not scene.sent(scene.step("a"), Push), "it is on its way"
+    assert not scene.sent(scene.step("a"), Push), "it is in flight"
 
 
-def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
+def test_a_donor_with_hardly_any_weight_waits_for_more() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
@@ -169,7 +169,7 @@ def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
     assert [copy.escrow for copy in scene.sent(scene.step("a"), Push)] == [ONE // 2]
 
 
-def test_one_that_only_dials_out_asks_nobody_who_only_dials_out() -> None:
+def test_a_newcomer_that_only_dials_out_asks_only_peers_it_can_dial() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a", "b")
@@ -179,7 +179,7 @@ def test_one_that_only_dials_out_asks_nobody_who_only_dials_out() -> None:
     assert scene.sent(scene.says("a", member("d", heartbeat=2), rooted=False), Ask)
 
 
-def test_a_newcomer_asks_nobody_whom_it_cannot_reach_where_there_is_another() -> None:
+def test_a_newcomer_asks_another_donor_if_the_first_is_unreachable() -> None:
     for others, asked in (("", ["b"]), ("c", ["c"])):
         scene = seeking()
         scene.says("a", member("b", addresses=()), rooted=False)
@@ -187,13 +187,13 @@ def test_a_newcomer_asks_nobody_whom_it_cannot_reach_where_there_is_another() ->
         effects: Effects = []
         for other in others:
             effects += scene.says("a", member(other, addresses=()), rooted=False)
-        assert to(effects, Ask) == [*others], "at once: nothing can come of the first question"
+        assert to(effects, Ask) == [*others], "at once: the first request cannot succeed"
         assert set(to(effects + scene.passes("a", 0.4, 0.2), Ask)) == set(asked)
 
 
 @pytest.mark.parametrize("own", [ANCHOR, OTHER_ANCHOR, b"a-smaller-anchor"])
 def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: bytes) -> None:
-    """Nobody holds anything in the swarm whose name they had taken over, be its hash smaller."""
+    """No peer holds weight in the swarm that they had adopted, even if its hash is smaller."""
     scene = Scene()
     for id, other in ("ab", "ba"):
         scene.enter(id, anchor=own)
@@ -207,7 +207,7 @@ def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: byte
     assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, own)}
 
 
-def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished() -> None:
+def test_it_reports_its_steps_and_takes_none_once_finished() -> None:
     scene = Scene().founded()
     for trained in (True, False, True):
         scene.step("a", trained=trained)
@@ -218,7 +218,7 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
     assert scene.peers["a"].table.live()[0].step == 2
 
 
-def test_whoever_is_only_heard_of_is_greeted() -> None:
+def test_peers_known_only_by_hearsay_are_greeted() -> None:
     scene = Scene().founded()
     scene.join("c", "b")
     effects = scene.deliver()
@@ -227,7 +227,7 @@ def test_whoever_is_only_heard_of_is_greeted() -> None:
     assert scene.live() == ["a", "b", "c"]
 
 
-def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
+def test_a_new_protocol_must_be_woken_at_once() -> None:
     scene = Scene()
     a = scene.enter("a")
     assert a.deadline() == float("-inf") and a.phase is Phase.SEEKING

@@ -1,4 +1,4 @@
-"""What a rule keeps is pushed as the same bytes each time, until it is let go."""
+"""A kept snapshot is pushed as the same bytes each time, until it is released."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ BARE = Form("int8", bare=True)
 def table(
     config: ProtocolConfig = ROUNDED, *, keeps_anchor: bool = False, host: bytes = b""
 ) -> Scene:
-    """Peers whose rules write what they keep by itself."""
+    """Peers whose rules keep bare snapshots."""
     return Scene(config, Requirements(bare=True)).founded(
         *"abc", keeps_anchor=keeps_anchor, host=host
     )
@@ -39,7 +39,7 @@ def let_go(scene: Scene, kept: Kept) -> list[Release]:
     return of(scene.act("a", lambda context: context.let_go(kept)), Release)
 
 
-def test_each_push_reads_the_one_snapshot_and_so_does_its_sender() -> None:
+def test_every_push_and_the_sender_itself_read_one_snapshot() -> None:
     scene = table()
     kept, effects = keep(scene, bare=True)
     assert of(effects, Snapshot) == [Snapshot(1, "y", BARE)] and kept == Kept(1, BARE)
@@ -60,19 +60,19 @@ def test_each_push_reads_the_one_snapshot_and_so_does_its_sender() -> None:
         assert not scene.peers["a"].account.outstanding
 
 
-def test_what_was_let_go_is_released_when_the_last_share_is_settled() -> None:
+def test_a_snapshot_that_was_let_go_is_released_after_its_last_share() -> None:
     scene = table(replace(WIDE, wire="int8"))
     kept, _ = keep(scene, bare=True)
     scene.act("a", lambda context: context.push("b", 5, register=kept))
     assert len(scene.peers["a"].state.kept) == 1
     assert let_go(scene, kept) == [] and len(scene.peers["a"].state.kept) == 0
-    # An offer that was not granted may be sent anew, in full.
+    # An offer that was not granted may be sent again, in full.
     scene.mail.clear()
     effects = scene.tell("b", "a", Ack(1, 0))
     assert of(effects, Release) == [Release(1)]
 
 
-def test_what_nobody_reads_is_released_at_once_and_cannot_be_let_go_again() -> None:
+def test_an_unread_snapshot_is_released_at_once_and_cannot_be_let_go_twice() -> None:
     scene = table()
     kept, effects = keep(scene, bare=True)
     assert not of(effects, Release)
@@ -81,7 +81,7 @@ def test_what_nobody_reads_is_released_at_once_and_cannot_be_let_go_again() -> N
         let_go(scene, kept)
 
 
-def test_one_that_leaves_keeps_nothing() -> None:
+def test_a_leaver_keeps_nothing() -> None:
     scene = table()
     for _ in range(2):
         keep(scene, bare=True)
@@ -100,18 +100,18 @@ def test_one_that_leaves_keeps_nothing() -> None:
         ({"whole": True}, True, Form()),
     ],
 )
-def test_what_is_kept_has_the_form_asked_for(
+def test_a_kept_snapshot_has_the_requested_form(
     how: dict[str, bool], keeps_anchor: bool, form: Form
 ) -> None:
     scene = Scene(ROUNDED).founded("a", "b", "c", keeps_anchor=keeps_anchor)
     assert keep(scene, **how)[0].form == form
 
 
-def test_under_a_rule_that_rounds_for_itself_models_travel_as_they_are() -> None:
+def test_under_a_rule_with_bare_shares_models_travel_unconverted() -> None:
     assert of(table(keeps_anchor=True).push("a", "b"), Snapshot) == [Snapshot(1, "x")]
 
 
-def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
+def test_frames_and_shared_memory_use_the_same_snapshot() -> None:
     scene = table(replace(WIDE, wire="int8"), host=b"here")
     kept, effects = keep(scene, bare=True)
     assert of(effects, Snapshot) == [Snapshot(1, "y", BARE, shown=True)]
@@ -121,7 +121,7 @@ def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
 
 
 @pytest.mark.parametrize("bare", [False, True])
-def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> None:
+def test_a_newcomer_asks_for_the_anchor_if_shares_refer_to_it(bare: bool) -> None:
     scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(keeps_anchor=True)
     scene.join("z", "a")
     asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)

@@ -1,4 +1,4 @@
-"""Finishing is not leaving; a leaver hands on its weight, and what comes back of its escrow."""
+"""Finishing is not leaving; a leaver hands on its weight, and escrow that returns later."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def met(scene: Scene, id: str, phase: Phase) -> None:
     scene.says("a", member(id, phase, heartbeat=99, addresses=()))
 
 
-def test_a_leaver_waits_for_its_own_escrow_where_there_is_no_other_heir() -> None:
+def test_a_leaver_without_another_heir_waits_for_its_own_escrow() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE // 2)
     assert not scene.sent(scene.leave("a"), Push)
@@ -30,7 +30,7 @@ def test_a_leaver_waits_for_its_own_escrow_where_there_is_no_other_heir() -> Non
     assert [push.escrow for push in scene.sent(effects, Push)] == [ONE - ONE // 4]
 
 
-def test_a_leaver_refuses_what_comes() -> None:
+def test_a_leaver_refuses_shares() -> None:
     scene = Scene().founded(*"abc")
     scene.push("b", "a")
     scene.deliver(Push)
@@ -51,7 +51,7 @@ def test_a_leaver_whose_heir_refuses_finds_another() -> None:
     assert heir[0] != first
 
 
-def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
+def test_a_leaver_waits_for_an_heir_that_is_temporarily_unreachable() -> None:
     scene = Scene().founded()
     scene.leave("a")
     scene.unsent(next(envelope for envelope in scene.mail if isinstance(envelope.body, Push)))
@@ -60,7 +60,7 @@ def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
     assert scene.sent(scene.passes("a", retry_s, retry_s), Push)
 
 
-def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
+def test_if_only_newcomers_are_left_one_becomes_a_copy() -> None:
     scene = Scene().founded("a")
     scene.join("b", "a")
     scene.deliver(Hello)
@@ -75,7 +75,7 @@ def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
     assert b.phase is Phase.TRAINING and b.account.weight == ONE
 
 
-def test_the_last_peer_burns_its_weight_and_needs_not_be_woken() -> None:
+def test_the_last_peer_burns_its_weight_and_need_not_be_woken() -> None:
     scene = Scene().founded("a")
     a = scene.peers["a"]
     assert scene.tell("z", "a", Leave(True)) == [], "a stranger may leave"
@@ -90,7 +90,7 @@ def test_the_last_peer_burns_its_weight_and_needs_not_be_woken() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["known at once", "found out late"])
-def test_a_peer_whose_model_is_unusable_burns_its_weight_and_what_comes_back(late: bool) -> None:
+def test_a_peer_with_an_unusable_model_burns_its_weight_and_returned_escrow(late: bool) -> None:
     scene = Scene().founded()
     if late:
         scene.leave("a")
@@ -104,7 +104,7 @@ def test_a_peer_whose_model_is_unusable_burns_its_weight_and_what_comes_back(lat
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_what_comes_back_to_a_peer_that_has_left_is_handed_on_too(burn: bool) -> None:
+def test_escrow_that_returns_to_a_leaver_is_handed_on_too(burn: bool) -> None:
     scene = Scene().founded(*"abc")
     a = scene.peers["a"]
     scene.push("a", "b", ONE // 2)
@@ -134,18 +134,18 @@ class Halting:
 @pytest.mark.parametrize(
     ("reason", "told"), [("b died", "b died"), ("b\n died\t", "b died"), ("x" * 600, "x" * 512)]
 )
-def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: str) -> None:
+def test_a_peer_that_leaves_because_its_rule_halted_says_why(reason: str, told: str) -> None:
     scene = Scene().founded("a", "c", rules={"a": Halting(reason), "c": DPSGD()})
     assert not of(scene.step("c"), Halt)
     scene.step("a")
     farewells = scene.sent(scene.leave("a"), Leave)
     assert farewells and {farewell.reason for farewell in farewells} == {told}
     scene.deliver()
-    # It is not the one that left without which the other cannot go on.
+    # The peer that left is not the cause of the halt.
     assert of(scene.step("c"), Halt) == [Halt(told)]
 
 
-def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
+def test_a_finished_peer_keeps_mixing_until_all_have_finished() -> None:
     scene = Scene(MERGING).founded()
     scene.finish("a")
     a = scene.peers["a"]
@@ -159,7 +159,7 @@ def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
-def test_a_peer_is_done_when_no_other_takes_shares_and_all_is_settled(phase: Phase) -> None:
+def test_a_peer_is_done_when_no_other_takes_shares_and_everything_is_settled(phase: Phase) -> None:
     scene = Scene(MERGING).founded()
     a = scene.peers["a"]
     scene.finish("a")
@@ -171,10 +171,10 @@ def test_a_peer_is_done_when_no_other_takes_shares_and_all_is_settled(phase: Pha
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.QUIET, True)
     met(scene, "c", phase)
-    assert a.done, "a newcomer that comes too late keeps nobody"
+    assert a.done, "a late newcomer keeps no peer from closing"
 
 
-def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() -> None:
+def test_a_quiet_peer_stays_until_recovered_escrow_is_settled() -> None:
     scene = Scene(MERGING).founded()
     a = scene.peers["a"]
     scene.push("a", "b")
@@ -188,7 +188,7 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     assert a.done
 
 
-def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -> None:
+def test_a_superseded_incarnation_leaves_at_once_even_with_all_weight_in_flight() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE)
     scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
@@ -196,7 +196,7 @@ def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -
     assert scene.peers["a"].phase is Phase.LEFT
 
 
-def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_joined() -> None:
+def test_a_peer_that_finished_while_seeking_is_finished_once_it_joins() -> None:
     scene = Scene().founded(*"bc")
     a = scene.enter("a")
     scene.join("a", "b")
@@ -209,8 +209,8 @@ def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_j
     assert a.state.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
 
 
-def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:
-    """Else there would always be a share under way, and it would fall quiet by chance alone."""
+def test_a_merged_peer_stops_pushing_even_if_round_trips_take_many_steps() -> None:
+    """Otherwise a share would always be in flight, and it would become quiet only by chance."""
     config = ProtocolConfig(merge_rounds=3, found_s=0.5)
     peers = Peers(rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005)
     network = NetworkConfig(latency_s=0.2, jitter=1.0)

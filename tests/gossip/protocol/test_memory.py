@@ -1,4 +1,4 @@
-"""Without memory for another share, nothing is pushed or let in but what must not wait."""
+"""Without memory for another share, only urgent shares are pushed or accepted."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def skipped(effects: Effects) -> list[str]:
     return [event.reason for event in of(effects, PushSkipped)]
 
 
-def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
+def test_a_push_without_memory_is_skipped() -> None:
     scene = Scene(WIDE).founded()
     assert scene.fill("a") == []
     effects = scene.act("a", half)
@@ -40,7 +40,7 @@ def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
         ("adpsgd", 1),
     ],
 )
-def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: int) -> None:
+def test_every_rule_names_memory_as_the_reason_for_a_skipped_push(spec: str, shards: int) -> None:
     rules = {id: make_rule(spec) for id in "ab"}
     scene = Scene(WIDE, requirements_of(rules["a"])).founded(rules=rules, shards=shards)
     scene.fill("a")
@@ -48,7 +48,7 @@ def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: in
     assert NO_MEMORY in reasons <= {NO_MEMORY, "an exchange is open"}
 
 
-def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
+def test_a_share_without_memory_is_returned_whole() -> None:
     scene = Scene(WIDE).founded()
     scene.fill("b")
     scene.act("a", half)
@@ -58,10 +58,12 @@ def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_was_let_in_may_come_and_its_sender_hears_whether_more_may(is_full: bool) -> None:
+def test_an_accepted_share_is_completed_and_its_ack_says_whether_there_is_room(
+    is_full: bool,
+) -> None:
     scene = Scene(WIDE).founded()
     scene.act("a", half)
-    assert scene.peers["a"].in_memory() == ({}, {1}), "a snapshot that is read"
+    assert scene.peers["a"].in_memory() == ({}, {1}), "a snapshot that is being read"
     scene.deliver(Offer)
     assert list(scene.peers["b"].in_memory()[0].values()) == [64]
     scene.fill("b", is_full=is_full)
@@ -70,10 +72,10 @@ def test_what_was_let_in_may_come_and_its_sender_hears_whether_more_may(is_full:
     assert [bool(ack.credit_bytes) for ack in acks] == [not is_full]
     assert scene.peers["b"].in_memory() == ({}, set())
     scene.act("a", lambda context: context.keep("x", ["b"]))
-    assert scene.peers["a"].in_memory() == ({}, {2}), "one that is kept"
+    assert scene.peers["a"].in_memory() == ({}, {2}), "a kept snapshot"
 
 
-def test_a_model_is_shown_when_there_is_memory_and_read_at_once() -> None:
+def test_a_model_is_shown_once_there_is_memory_and_read_at_once() -> None:
     scene = Scene(WIDE).founded()
     for id in "ab":
         scene.fill(id)
@@ -86,7 +88,7 @@ def test_a_model_is_shown_when_there_is_memory_and_read_at_once() -> None:
     assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 1), ONE),)
 
 
-def test_a_newcomer_takes_its_copy_and_a_leaver_hands_its_weight_on() -> None:
+def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_limit() -> None:
     scene = Scene(WIDE).founded("a")
     scene.enter("n")
     scene.fill("n")
@@ -134,7 +136,7 @@ def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
     assert scene.peers["b"].done and scene.peers["a"].state.weight == 2 * ONE
 
 
-def test_what_a_peer_founds_with_is_asked_for_when_it_founds() -> None:
+def test_the_anchor_is_computed_when_a_peer_founds() -> None:
     asked: list[str] = []
 
     def anchor_of(id: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Models that are shown to be read: no weight moves, no rule sees them, and all of it ends."""
+"""Models shown for reading: no weight moves, no rule sees them, and every reading ends."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
 
 
 def asked(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
-    """A has asked b for its model."""
+    """Peer a has asked b for its model."""
     scene = founded(config, shards)
     scene.read("a", "b")
     scene.deliver()
@@ -40,7 +40,7 @@ def of_b(seq: int = 1) -> Shown:
 
 
 @pytest.mark.parametrize("config", [SMALL, WIDE, replace(SMALL, exact=True)])
-def test_a_model_is_shown_at_a_boundary_and_no_weight_goes_along(config: ProtocolConfig) -> None:
+def test_a_model_is_shown_at_a_step_boundary_without_weight(config: ProtocolConfig) -> None:
     scene = asked(config)
     assert scene.peers["b"].reading.asking and shown(scene) == ()
     effects = scene.step("b")
@@ -59,7 +59,7 @@ def test_a_model_is_shown_at_a_boundary_and_no_weight_goes_along(config: Protoco
     assert not any(peer.account.outstanding for peer in scene.peers.values())
 
 
-def test_a_rule_sees_neither_what_is_shown_nor_that_it_came_back() -> None:
+def test_a_rule_sees_neither_a_shown_model_nor_its_return() -> None:
     scene = asked()
     scene.step("b")
     scene.deliver()
@@ -75,7 +75,7 @@ def test_a_rule_sees_neither_what_is_shown_nor_that_it_came_back() -> None:
     assert seen == [0, 0]
 
 
-def test_what_is_under_way_to_a_reader_uses_up_no_credit() -> None:
+def test_a_share_in_flight_to_a_reader_takes_no_credit() -> None:
     scene = Scene().founded(*"abcde")
     for reader in "ac":
         scene.read(reader, "b")
@@ -86,7 +86,7 @@ def test_what_is_under_way_to_a_reader_uses_up_no_credit() -> None:
     assert found == [False, True]
 
 
-def test_of_a_vector_in_shards_all_are_shown_with_the_weight_of_each_or_none() -> None:
+def test_either_all_shards_are_shown_with_their_weights_or_none() -> None:
     scene = founded(shards=3)
     scene.act("b", lambda context: context.push("c", ONE // 4, shard=1))
     scene.deliver()
@@ -97,13 +97,13 @@ def test_of_a_vector_in_shards_all_are_shown_with_the_weight_of_each_or_none() -
     late = next(letter for letter in scene.mail if isinstance(letter.body, Push))
     scene.mail.remove(late)
     scene.deliver()
-    assert shown(scene) == (), "before all shards are there"
+    assert shown(scene) == (), "before all shards have arrived"
     scene.receive(late)
     held = {share.shard: held for share, held in shown(scene)}
     assert held == {0: ONE, 1: 3 * ONE // 4, 2: ONE}
 
 
-def test_a_push_of_one_who_is_asked_is_sent_back_so_that_the_model_can_come() -> None:
+def test_a_staged_push_of_a_requested_peer_is_returned_to_make_room_for_its_model() -> None:
     scene = founded()
     scene.push("b", "a", ONE // 2)
     scene.deliver()
@@ -114,7 +114,7 @@ def test_a_push_of_one_who_is_asked_is_sent_back_so_that_the_model_can_come() ->
     assert shown(scene) == of_b(2)
 
 
-def test_a_push_that_comes_while_its_sender_is_asked_is_refused() -> None:
+def test_a_push_that_arrives_while_its_senders_model_is_requested_is_refused() -> None:
     scene = founded()
     scene.push("b", "a", ONE // 2)
     scene.deliver(lose=(Ack,))
@@ -127,7 +127,7 @@ def test_a_push_that_comes_while_its_sender_is_asked_is_refused() -> None:
     assert scene.peers["c"].account.weight == ONE
 
 
-def test_asking_again_repeats_the_question_until_something_comes() -> None:
+def test_the_request_is_repeated_until_something_arrives() -> None:
     scene = founded()
     assert [type(letter.body) for letter in letters(scene.read("a", "b"))] == [Read]
     scene.mail.clear()
@@ -139,7 +139,7 @@ def test_asking_again_repeats_the_question_until_something_comes() -> None:
     assert shown(scene)
 
 
-def test_two_that_read_each_other_answer_without_a_step() -> None:
+def test_two_peers_that_read_each_other_answer_without_a_step() -> None:
     scene = founded()
     for _ in range(3):
         scene.read("a", "b")
@@ -153,7 +153,7 @@ def test_two_that_read_each_other_answer_without_a_step() -> None:
     [(SMALL, "", "nobody reads it"), (WIDE, "c", "nobody reads it any more")],
     ids=["it comes too late", "it is arriving"],
 )
-def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why: str) -> None:
+def test_an_unrequested_model_is_returned(config: ProtocolConfig, other: str, why: str) -> None:
     scene = founded(config)
     scene.read("a", "b")
     scene.deliver(Read)
@@ -167,8 +167,8 @@ def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why:
 
 
 @pytest.mark.parametrize("fixed_members", [False, True])
-def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool) -> None:
-    """Rules of rounds decide about such shares themselves, but see none that is to be read."""
+def test_a_model_that_is_not_finite_cannot_be_read(fixed_members: bool) -> None:
+    """Synchronous rules decide about such shares themselves, but never see a model for reading."""
     scene = Scene(SMALL, Requirements(whole=False, fixed_members=fixed_members)).founded(*"abc")
     scene.read("a", "b")
     scene.deliver(Read)
@@ -178,7 +178,7 @@ def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool)
     assert shown(scene) == ()
     scene.deliver()
     assert not scene.peers["b"].account.outstanding
-    # Its next one may be.
+    # Its next model may be finite.
     scene.read("a", "b")
     scene.deliver(Read)
     scene.step("b")
@@ -186,7 +186,7 @@ def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool)
     assert shown(scene) == of_b(2)
 
 
-def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything_and_shows_nothing() -> None:
+def test_a_peer_that_leaves_or_is_gone_neither_reads_nor_shows_a_model() -> None:
     scene = asked()
     scene.leave("a")
     scene.deliver()
@@ -198,7 +198,7 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything_and_shows_nothing(
     assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
 
 
-def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
+def test_a_newcomer_takes_its_copy_whatever_it_requested_before() -> None:
     scene = founded()
     scene.enter("n")
     scene.read("n", "a")
@@ -207,7 +207,7 @@ def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
     assert scene.peers["n"].state.weight == ONE // 2
 
 
-def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> None:
+def test_only_members_that_are_heard_may_show_their_model() -> None:
     scene = founded(replace(SMALL, suspect_s=3.0, dead_s=6.0))
     reading = scene.peers["a"].reading
     assert reading.may_show("b") and not reading.may_show("nobody")
@@ -221,11 +221,11 @@ def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> Non
     assert seen[0] and not seen[4] and not seen[-1]
     scene = Scene().founded(*"abc", outward="bc")
     reading = scene.peers["b"].reading
-    assert reading.may_show("a") and not reading.may_show("c"), "two that only dial out"
+    assert reading.may_show("a") and not reading.may_show("c"), "two peers that only dial out"
 
 
 @pytest.mark.parametrize(("escrow", "held"), [(0, 0), (ONE, ONE)])
-def test_a_share_has_weight_or_is_shown(escrow: int, held: int) -> None:
+def test_a_share_has_weight_or_is_for_reading(escrow: int, held: int) -> None:
     scene = founded()
     letter = scene.letter("b", "a", a_push(escrow=escrow, held=held), frame_bytes=64)
     with pytest.raises(RemoteProtocolError, match="a share "):

@@ -1,4 +1,4 @@
-"""Several registers in one share: one escrow, parts that can be told apart, clear refusals."""
+"""Several registers in one share: one escrow, separate parts, clear refusals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def push_pair(context: RuleContext) -> None:
 
 
 def arrived() -> Scene:
-    """A share of two registers lies at b."""
+    """A share of two registers is staged at b."""
     scene = table()
     scene.act("a", push_pair)
     scene.deliver()
@@ -56,7 +56,7 @@ def test_two_registers_are_one_share_with_one_escrow() -> None:
     assert push.form == Form(registers=2) and push.size_bytes == 128
 
 
-def test_parts_of_a_share_combine_each_by_itself_and_are_not_mixed_by_weight() -> None:
+def test_parts_of_a_share_are_combined_separately_and_not_mixed_by_weight() -> None:
     scene = arrived()
 
     def combine(context: RuleContext) -> None:
@@ -73,14 +73,14 @@ def test_parts_of_a_share_combine_each_by_itself_and_are_not_mixed_by_weight() -
 
 
 @pytest.mark.parametrize(("registers", "index"), [(2, 2), (2, -1), (1, 1)])
-def test_there_are_no_more_parts_than_registers(registers: int, index: int) -> None:
+def test_a_share_has_as_many_parts_as_registers(registers: int, index: int) -> None:
     share = Share(SHARE, 5, 0, 0, 0, 0, Form(registers=registers))
     with pytest.raises(LocalProtocolError, match=f"has no part {index}: its parts count from 0 to"):
         share.part(index)
 
 
 @pytest.mark.parametrize("several", [(), ("x", "y", "z")])
-def test_no_more_registers_are_pushed_than_the_rule_says(several: tuple[str, ...]) -> None:
+def test_no_more_registers_are_pushed_than_the_rule_declares(several: tuple[str, ...]) -> None:
     scene = table()
 
     def push(context: RuleContext) -> None:
@@ -94,11 +94,11 @@ def test_no_more_registers_are_pushed_than_the_rule_says(several: tuple[str, ...
     assert push_of_one.seq == 1 and push_of_one.form == Form()
 
 
-def test_a_rule_that_says_nothing_pushes_and_takes_one_at_a_time() -> None:
+def test_by_default_a_rule_pushes_and_accepts_one_register_at_a_time() -> None:
     given: tuple[str | Sequence[str], ...] = ("y", ("y",), ["y"])
     for register in given:
         effects = table().act("a", partial(RuleContext.push, peer="b", weight=5, register=register))
-        assert of(effects, Snapshot) == [Snapshot(1, "y")], "however it is given"
+        assert of(effects, Snapshot) == [Snapshot(1, "y")], "in any of these forms"
     scene = Scene().founded()
     with pytest.raises(LocalProtocolError, match=r"the rule's requirements\.share_registers is 1"):
         scene.act("a", push_pair)
@@ -108,7 +108,7 @@ def test_a_rule_that_says_nothing_pushes_and_takes_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("changed", "numbers"), [("z", [1]), ("x", [1, 2]), ("y", [1, 2])])
-def test_pushes_of_the_same_registers_share_a_snapshot_until_one_of_them_changes(
+def test_pushes_of_the_same_registers_use_one_snapshot_until_one_changes(
     changed: str, numbers: list[int]
 ) -> None:
     def push_twice(context: RuleContext) -> None:
@@ -120,13 +120,13 @@ def test_pushes_of_the_same_registers_share_a_snapshot_until_one_of_them_changes
 
 
 @pytest.mark.parametrize("keeps_anchor", [False, True])
-def test_in_another_format_both_travel_in_it(keeps_anchor: bool) -> None:
+def test_both_registers_travel_in_the_configured_format(keeps_anchor: bool) -> None:
     scene = table(replace(SMALL, wire="bfloat16"), keeps_anchor=keeps_anchor)
     form = Form("bfloat16" if keeps_anchor else "float32", registers=2)
     assert of(scene.act("a", push_pair), Snapshot) == [Snapshot(1, PAIR, form)]
 
 
-def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
+def test_in_frames_or_shared_memory_both_registers_are_one_share() -> None:
     scene, form = table(WIDE), Form(registers=2)
     (offer,) = scene.sent(scene.act("a", push_pair), Offer)
     assert offer.size_bytes == 128 and offer.form == form
@@ -165,12 +165,12 @@ def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
             1,
             "registers in one share: it must be from 1 to 16, and",
         ),
-        # They go whole, or not at all.
+        # They are pushed whole, or not at all.
         (TWO, "topk:0.1", 1, "needs every number"),
         (TWO, "float32", 2, "works on whole vectors"),
     ],
 )
-def test_a_rule_says_how_many(
+def test_the_number_of_registers_in_a_share_is_checked(
     requirements: Requirements, wire: str, shards: int, words: str
 ) -> None:
     rule = GoSGD()

@@ -1,4 +1,4 @@
-"""A request to stop: obeyed once, by those whom it names, passed on, and answered."""
+"""A request to stop is obeyed once by the peers that it names, passed on, and answered."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def scene() -> Scene:
     return Scene().founded("a", "b", "c")
 
 
-def test_training_ends_once_however_often_it_is_asked_for(scene: Scene) -> None:
+def test_training_ends_once_however_often_a_stop_is_requested(scene: Scene) -> None:
     assert not asks(scene, "a", ("b", 1)) and not asks(scene, "a", ("a", 2), ("b", 1)), "not a"
     first, second = (asks(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
     assert ended(first) and not ended(second)
@@ -39,7 +39,7 @@ def test_training_ends_once_however_often_it_is_asked_for(scene: Scene) -> None:
     assert scene.sent(first, Stopping) == scene.sent(second, Stopping) == [answer]
 
 
-def test_it_is_passed_on_to_whom_it_names_until_they_stop(scene: Scene) -> None:
+def test_it_is_passed_on_to_the_named_peers_until_they_stop(scene: Scene) -> None:
     request = Stop((("a", 1), ("b", 1)))
     assert told(asks(scene, "a", *request.lives)) == [("b", request)]
     assert told(scene.wake("a")) == []
@@ -54,7 +54,7 @@ def test_it_is_passed_on_to_whom_it_names_until_they_stop(scene: Scene) -> None:
     assert told(scene.wake("a")) == [] == told(scene.wake("b"))
 
 
-def test_a_member_that_passes_it_on_is_not_answered_nor_are_many_others(scene: Scene) -> None:
+def test_members_that_pass_it_on_get_no_answer_and_requesters_are_limited(scene: Scene) -> None:
     effects = asks(scene, "a", ("a", 1), ("b", 1), by="b")
     assert ended(effects) and not scene.sent(effects, Stopping)
     asked = [asks(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
@@ -62,7 +62,7 @@ def test_a_member_that_passes_it_on_is_not_answered_nor_are_many_others(scene: S
     assert answered == [True] * 8 + [False]
 
 
-def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
+def test_the_requester_gets_progress_until_no_peer_needs_this_one() -> None:
     scene, heard = Scene(), list[Stopping]()
     scene.founded(rules={"a": GoSGD(p=1.0), "b": GoSGD(p=1.0)})
 
@@ -100,21 +100,21 @@ AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
     ],
     ids=["a wider one", "another", "a narrower one"],
 )
-def test_of_two_requests_each_goes_to_whom_it_names(
+def test_two_requests_each_go_to_the_peers_they_name(
     scene: Scene, first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
 ) -> None:
     assert told(asks(scene, "a", *first)) == [("b", Stop(first))]
     assert told(asks(scene, "a", *second)) == [(to, Stop(lives)) for to, lives in passed_on]
 
 
-def test_one_that_merges_already_goes_on_with_that(scene: Scene) -> None:
+def test_a_peer_that_is_already_merging_continues(scene: Scene) -> None:
     scene.finish("a")
     effects = asks(scene, "a", ("a", 1), ("b", 1))
     assert not ended(effects) and len(told(effects)) == 1
     assert scene.sent(effects, Stopping)[0].phase is Phase.FINISHED
 
 
-def test_in_a_crowd_each_tells_a_few_and_not_all_the_same() -> None:
+def test_in_a_large_swarm_each_peer_passes_it_on_to_a_few_different_ones() -> None:
     scene = Scene()
     names = [f"p{number:02}" for number in range(20)]
     scene.founded(*names)

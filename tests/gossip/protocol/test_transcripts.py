@@ -1,4 +1,4 @@
-"""Readable scenes; `pytest --rewrite` writes them anew, to be reviewed as a diff."""
+"""Readable transcripts of scenes; `pytest --rewrite` regenerates them for review as a diff."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -167,7 +167,9 @@ SCENES = [
 
 
 @pytest.mark.parametrize("play", SCENES, ids=lambda play: play.__name__)
-def test_a_scene_goes_as_written(play: Callable[[], Scene], request: pytest.FixtureRequest) -> None:
+def test_a_scene_matches_its_transcript(
+    play: Callable[[], Scene], request: pytest.FixtureRequest
+) -> None:
     path = FOLDER / f"{play.__name__}.txt"
     text = "\n".join(play().lines) + "\n"
     if request.config.getoption("--rewrite"):

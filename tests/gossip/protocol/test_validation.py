@@ -1,4 +1,4 @@
-"""Messages of other models, of strangers and of lives that cannot be have no effect."""
+"""Messages of other models, strangers and impossible incarnations have no effect."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FAR = 10**9
 
 
 def alone(incarnation: int = 1) -> Scene:
-    """A peer a that founded alone, and has accepted nothing yet."""
+    """A peer a that founded alone and has accepted nothing yet."""
     scene = Scene()
     scene.enter("a", incarnation=incarnation)
     scene.join("a")
@@ -24,7 +24,7 @@ def alone(incarnation: int = 1) -> Scene:
 
 
 def rooted() -> Scene:
-    """A peer a that has accepted a share of b."""
+    """A peer a that has accepted a share from b."""
     scene = Scene().founded()
     scene.push("b", "a")
     scene.deliver()
@@ -33,20 +33,20 @@ def rooted() -> Scene:
     return scene
 
 
-def test_a_message_in_ones_own_name_is_an_error() -> None:
+def test_a_message_in_the_receivers_own_name_is_an_error() -> None:
     scene = alone()
     with pytest.raises(RemoteProtocolError, match="own name"):
         scene.tell("a", "a", Ask())
 
 
-def test_who_writes_to_an_earlier_life_learns_who_lives_here_now() -> None:
+def test_the_sender_to_an_earlier_incarnation_learns_of_the_current_one() -> None:
     scene = alone(incarnation=2)
     (answer,) = scene.sent(scene.tell("b", "a", Query(1)), Hello)
     assert answer.members[0].incarnation == 2
     assert not scene.peers["a"].account.decided
 
 
-def test_a_peer_of_another_model_is_told_this_ones_and_the_first_difference_is_named() -> None:
+def test_a_peer_with_another_model_gets_the_schema_and_the_first_difference() -> None:
     scene = alone()
     letter = scene.letter("b", "a", hello(member("b")), schema=OTHER_SCHEMA.hash)
     assert scene.sent(scene.receive(letter), object) == [Describe(SCHEMA)]
@@ -58,7 +58,7 @@ def test_a_peer_of_another_model_is_told_this_ones_and_the_first_difference_is_n
     assert scene.tell("b", "a", Describe(SCHEMA)) == []
 
 
-def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushed() -> None:
+def test_a_stranger_of_another_swarm_is_heard_only_about_pushed_shares() -> None:
     scene = rooted()
     scene.introduce("c", "a")
     assert scene.tell("c", "a", Ask(), swarm=OTHER_ANCHOR) == []
@@ -68,7 +68,9 @@ def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushe
 
 @pytest.mark.parametrize("swarm", [ANCHOR, OTHER_ANCHOR])
 @pytest.mark.parametrize("body", [OFFER, Query(1)])
-def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: bytes) -> None:
+def test_a_sender_that_never_said_hello_leaves_no_trace_in_the_ledger(
+    body: Body, swarm: bytes
+) -> None:
     scene = rooted()
     before = dict(scene.peers["a"].account.decided)
     (answer,) = scene.sent(scene.tell("c", "a", body, swarm=swarm), object)
@@ -79,14 +81,16 @@ def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: b
     assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
 
 
-def test_an_envelope_says_which_swarm_it_is_of() -> None:
+def test_an_envelope_names_its_swarm() -> None:
     (letter,) = letters(alone().says("a", member("b"), rooted=False, reply=True, swarm=b""))
     assert letter.swarm == ANCHOR
 
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("body", [Ask(), OFFER, Query(1), Ack(1, 0)])
-def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -> None:
+def test_messages_of_an_incarnation_from_the_far_future_are_ignored(
+    body: Body, known: bool
+) -> None:
     scene = rooted()
     if known:
         scene.push("a", "b")
@@ -97,7 +101,7 @@ def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -
     assert (account.decided, account.outstanding) == before
 
 
-def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
+def test_a_peer_whose_clock_is_far_ahead_is_reported_by_name() -> None:
     scene = alone()
     body = hello(member("b"), rooted=False, reply=True)
     assert scene.tell("b", "a", body, incarnation=FAR) == [
@@ -109,7 +113,7 @@ def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
     assert scene.peers["a"].swarm == ANCHOR
 
 
-def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
+def test_a_message_that_breaks_the_protocol_still_counts_as_a_sign_of_life() -> None:
     scene = Scene().founded()
     scene.push("a", "b")
     scene.strand("a", "b")

@@ -1,4 +1,4 @@
-"""How a swarm ends under each rule: with all weight and nothing kept, or with a reason."""
+"""How a swarm ends under each rule: with all weight and no leftovers, or with a reason."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,9 @@ WAITING |= {"local-sgd", "diloco", "gasloc", "noloco", "hybrid"}
 @pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("name", [*RULES, "gosgd:p=0.5,layers=3", "sgp:robust=clip"])
-def test_all_end_with_their_weight_and_keep_nothing(name: str, weather: NetworkConfig) -> None:
+def test_all_peers_end_with_their_weight_and_no_leftovers(
+    name: str, weather: NetworkConfig
+) -> None:
     pace = {"p01": 0.3}
     make = partial(make_rule, spec_of(name))
     config = replace(CONFIG, wire="int8") if name in ("choco", "sparseloco") else CONFIG
@@ -100,7 +102,7 @@ def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, words
     ("spec", "steps", "others", "round"),
     [("dpsgd", 4, 9, 4), ("sparseloco:h=3", 8, 9, 2)],
 )
-def test_one_with_fewer_steps_is_named(spec: str, steps: int, others: int, round: int) -> None:
+def test_a_peer_with_fewer_steps_is_named(spec: str, steps: int, others: int, round: int) -> None:
     crowd = Crowd(
         lambda peer: make_rule(spec),
         3,

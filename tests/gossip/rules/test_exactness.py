@@ -1,4 +1,4 @@
-"""Each rule does what its equation says, on any topology and any network, alone and with others."""
+"""Each rule computes its equation, on any topology and network, alone and with other peers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -38,17 +38,17 @@ def constant(step: int) -> float:
 
 
 def slopes(x: Values) -> Values:
-    """Of all peers, rows."""
+    """Slopes of all peers, as rows."""
     return np.array([gradient(place, row) for place, row in enumerate(x)])
 
 
 def matrices(topology: Topology, rounds: int = ROUNDS) -> Iterator[tuple[int, Values]]:
-    """Rounds, and W of each."""
+    """The matrix W of each round."""
     return ((round, topology.matrix(round).toarray()) for round in range(rounds))
 
 
 def stepped(x: Values) -> tuple[Values, list[Values]]:
-    """All models after H optimizer steps of each, rows, and after each of those but the last."""
+    """Models of all peers, as rows, after H optimizer steps, and after each step but the last."""
     models = [x]
     for _ in range(H):
         models.append(models[-1] - LR * slopes(models[-1]))
@@ -56,7 +56,7 @@ def stepped(x: Values) -> tuple[Values, list[Values]]:
 
 
 def rounded(wire: str, x: Values) -> Values:
-    """What receivers make of rows of numbers, of which the toy rounds none by chance."""
+    """Rows of numbers as receivers read them; rounding is deterministic in the toy vector."""
     format, room = parse_wire(wire), np.zeros(2 * SIZE)
     found = []
     for row in x:
@@ -97,7 +97,7 @@ def by_allreduce(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterato
 
 
 def by_swap(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
-    """Models travel as the pairs say."""
+    """Models are exchanged within the pairs."""
     for round in range(ROUNDS):
         partners = [topology.neighbors(node, round) or (node,) for node in range(len(x))]
         x = (x - lr(round) * slopes(x))[[partner for (partner,) in partners]]
@@ -107,7 +107,7 @@ def by_swap(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Val
 def by_d2(topology: Topology, x: Values, lr: Rates, wire: str, *, lazy: bool) -> Iterator[Values]:
     """``X+ = W (2 X - X_before - lr (G - G_before))``; the first step is D-PSGD's.
 
-    Of a rate that changes, ``(X - X_before) / lr`` is what two steps have in common.
+    If the learning rate changes, ``(X - X_before) / lr`` is what two steps have in common.
     """
     x_before, g_before = x, np.zeros_like(x)
     for round, w in matrices(topology):
@@ -172,7 +172,7 @@ def by_choco(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Va
 
 
 def by_relaysgd(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
-    """The authors' loop; what travels is the mean of what a message adds up."""
+    """The authors' loop; a message carries the mean of the models that it sums up."""
     n, first = len(x), x.copy()
     edges = [topology.neighbors(node) for node in range(n)]
     sums: dict[tuple[int, int], Values] = {}
@@ -249,8 +249,8 @@ def by_noloco(
 
 @dataclass(frozen=True)
 class Case:
-    """What a rule's models must be, and where: on the first topology and in the first format at
-    once, on and in the others in tests that take longer."""
+    """The expected models of a rule, and where to check them: with the first topology and format
+    always, with the others in longer tests."""
 
     expected: Callable[[Topology, Values, Rates, str], Iterator[Values]]
     topologies: Sequence[str] = ("ring", "exponential", "random-matching", "base-k:k=1")
@@ -319,7 +319,7 @@ WEATHERS = pytest.mark.parametrize("weather", [CALM_LATER, BAD], ids=["calm", "b
 
 
 def places(*, first: bool) -> list[tuple[str, str, str]]:
-    """Specs, topologies and formats; those that stand first, or all others."""
+    """Specs, topologies and formats: the first of each, or all others."""
     return [
         (spec, topology, wire)
         for spec, case in CASES.items()
@@ -348,7 +348,7 @@ def agree(spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates
 
 
 def in_weathers() -> Iterator[Any]:
-    """First places: at once, each rule in the bad weather, and its variants in the calm one."""
+    """First topologies and formats: each rule on the bad network, its variants on the calm one."""
     rules = set[str]()
     for spec, topology, wire in places(first=True):
         name = spec.partition(":")[0]
@@ -380,17 +380,17 @@ RATED = [spec for spec in CASES if requirements_of(make_rule(spec)).lr]
 
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", RATED)
-def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(spec: str) -> None:
+def test_registers_proportional_to_the_learning_rate_follow_it(spec: str) -> None:
     agree(spec, "ring", CALM, "float32", lambda step: (0.1, 0.1, 0.05, 0.2)[step % 4])
-    # And a rate of zero says nothing about the next.
+    # A rate of zero says nothing about the next one.
     make = partial(make_rule, spec)
     crowd = Crowd(lambda peer: make(), 3, LiveTopology("ring", 3), lr=lambda step: LR * (step != 2))
     assert np.isfinite(crowd.history(ROUNDS)).all()
 
 
-# Alone there is nobody to step with: it descends plainly.
+# A lone peer descends plainly.
 @pytest.mark.parametrize("spec", [spec for spec in CASES if not spec.startswith("sparseloco")])
-def test_alone_it_is_its_equation_for_one(spec: str) -> None:
+def test_a_lone_peer_follows_the_equation_for_one(spec: str) -> None:
     make = partial(make_rule, spec)
     crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0))
     wire = "float32"
@@ -403,7 +403,7 @@ PLAIN_ALONE = [name for name in RULES if name not in (*NOT_PLAIN_ALONE, *WITH_OU
 
 
 @pytest.mark.parametrize("name", PLAIN_ALONE)
-def test_alone_others_descend_plainly_to_the_last_bit_and_end(name: str) -> None:
+def test_under_other_rules_a_lone_peer_is_plain_sgd_to_the_last_bit(name: str) -> None:
     make = partial(make_rule, spec_of(name))
     crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0), steps=11, size=20)
     x = starts(1, 20)
@@ -415,7 +415,7 @@ def test_alone_others_descend_plainly_to_the_last_bit_and_end(name: str) -> None
 
 
 class Written:
-    """A rule of which all that it asks for is written down, in the order in which it happens."""
+    """A rule whose effects are recorded in order."""
 
     def __init__(self, rule: Any, me: PeerId, log: list[tuple[Any, ...]]) -> None:
         self.rule, self._me, self._log = rule, me, log
@@ -461,7 +461,7 @@ IN_ORDER = {
 
 @WEATHERS
 @pytest.mark.parametrize("spec", IN_ORDER)
-def test_where_nobody_waits_models_are_those_of_all_steps_pushes_and_mixes_in_order(
+def test_asynchronous_models_follow_from_steps_pushes_and_mixes_in_order(
     spec: str, weather: NetworkConfig
 ) -> None:
     schema, log = IN_ORDER[spec], list[tuple[Any, ...]]()

@@ -1,4 +1,4 @@
-"""A package imports a module of its own when a name out of it is first asked for."""
+"""A package imports its modules when one of their names is first used."""
 
 import subprocess
 import sys
@@ -9,12 +9,12 @@ import rumor.sim
 import rumor.train
 
 
-def test_a_name_that_is_not_there_is_refused() -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match=r"module 'rumor.train' has no attribute 'Pear'"):
         getattr(rumor.train, "Pear")  # noqa: B009
 
 
 @pytest.mark.extended
-def test_what_needs_no_torch_imports_none() -> None:
+def test_packages_without_need_for_torch_do_not_import_it() -> None:
     program = "import rumor.train.faults.schedule, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,4 +1,4 @@
-"""Parameters: what signatures declare, and what is then allowed."""
+"""Parameters: declarations in signatures, and the values that they allow."""
 
 from dataclasses import MISSING, dataclass
 from math import inf
@@ -51,7 +51,7 @@ RANGES = [
 
 
 @pytest.mark.parametrize(("name", "allowed", "right", "value", "wrong"), RANGES)
-def test_a_range_is_told_in_words_and_says_what_is_read(
+def test_a_range_is_described_in_words_and_enforced(
     name: str, allowed: str, right: str, value: object, wrong: tuple[str, ...]
 ) -> None:
     by_name = {each.name: each for each in parameters_of(ranged)}
@@ -64,15 +64,15 @@ def test_a_range_is_told_in_words_and_says_what_is_read(
 
 
 def unreadable(value: "Nowhere" = 0) -> None:  # type: ignore[name-defined] # noqa: F821
-    """Its annotation is of nothing that there is."""
+    """A function whose annotation names nothing that exists."""
 
 
-def test_a_signature_that_cannot_be_read_is_said() -> None:
+def test_an_unreadable_signature_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"signature of .* cannot be read: name 'Nowhere'"):
         parameters_of(unreadable)
 
 
-def test_a_default_is_told_where_there_is_one() -> None:
+def test_a_default_is_described_if_there_is_one() -> None:
     told = Parameter(low=0, default=0.5), Parameter(otherwise="all"), Parameter(high=1)
     assert [each.about for each in told] == [
         "at least 0; default: 0.5",
@@ -93,7 +93,7 @@ def test_a_constructor_whose_annotations_are_strings_is_checked_too() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kiln:
-    """A config whose fields say what they may be."""
+    """A config whose fields declare their ranges."""
 
     name: str = setting(MISSING, "What it is called.")
     heat_s: float | None = setting(1.0, "How long it heats.", above=0)
@@ -111,7 +111,7 @@ class Kiln:
         check_settings(self)
 
 
-def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> None:
+def test_fields_that_text_can_represent_are_settings() -> None:
     declared = settings_of(Kiln)
     assert " ".join(declared) == "name heat_s reach_m doors glaze rate pots guests owner plan"
     assert declared["doors"].about == "an integer of at least 1; default: 1"
@@ -121,7 +121,7 @@ def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> N
     assert declared["doors"].as_json()["allowed"] == "an integer of at least 1"
 
 
-def test_settings_in_range_are_taken_and_numbers_of_numpy_become_pythons() -> None:
+def test_settings_in_range_are_accepted_and_numpy_numbers_become_python_numbers() -> None:
     given: Any = {"name": "a", "pots": ("b",), "guests": "zoe", "owner": object()}
     assert Kiln(**given, heat_s=None).heat_s is None
     numbers: Any = {"doors": np.int64(3), "reach_m": np.float32(2), "glaze": np.bool_(True)}
@@ -166,7 +166,7 @@ def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], to
         ("plan", "/a", Path("/a")),
     ],
 )
-def test_a_variable_of_the_environment_may_hold_several_values_or_a_switch(
+def test_an_environment_variable_may_hold_several_values_or_a_switch(
     name: str, text: str, value: Any
 ) -> None:
     assert settings_of(Kiln)[name].read_all(text) == value

@@ -1,4 +1,4 @@
-"""Specs: a name, and what it is given."""
+"""Specs: a name with parameters."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -56,13 +56,13 @@ def test_a_spec_calls_what_it_names() -> None:
         ("traced:times=1,times=2", "thing 'traced:times=1,times=2': times is given twice"),
     ],
 )
-def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
+def test_errors_in_a_spec_are_described(spec: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make("thing", spec, KNOWN)
     assert str(caught.value) == words
 
 
-def test_all_that_can_be_typed_is_told_in_one_line() -> None:
+def test_all_valid_forms_are_described_in_one_line() -> None:
     assert described(KNOWN) == (
         "plain (takes nothing), part:FRACTION (takes one number, without its name), "
         "traced (takes a path, commas included; times=, path=)"

@@ -1,4 +1,4 @@
-"""AD-PSGD averages pairs, keeps the mean of all models, and never waits in a circle."""
+"""AD-PSGD averages pairs, conserves the mean of all models, and never deadlocks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,16 +32,16 @@ def rule(peer: PeerId) -> ADPSGD:
 
 
 def silence(crowd: Crowd) -> None:
-    """Let every exchange come to its end, while no new one is begun."""
+    """Let every exchange end, while no new one begins."""
     for witnessed in crowd.rules.values():
         assert isinstance(witnessed.rule, ADPSGD)
         witnessed.rule.p = 0.0
     crowd.change(CALM)
     crowd.swarm.finish()
-    # All but one are done with training, so that nobody merges yet.
+    # One peer still trains, so that no peer merges yet.
     crowd.swarm.running()[0].worker.finishing = False
     for _ in range(5):
-        # An answer comes some steps after what it answers has been mixed.
+        # An answer arrives some steps after the question was mixed.
         crowd.swarm.run(crowd.swarm.now + 3.0)
         if not any(host.ledger.outstanding for host in crowd.swarm.running()):
             return
@@ -59,7 +59,7 @@ GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (LiveTopology("exponen
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 @pytest.mark.parametrize("answers_max", [1, 2])
-def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
+def test_every_exchange_conserves_the_mean_whatever_happens_meanwhile(
     neighbors: Any, n: int, answers_max: int, weather: NetworkConfig
 ) -> None:
     pace = {"p01": 0.3}
@@ -70,7 +70,7 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
         weather,
         step_s=lambda peer: pace.get(peer, 0.05),
     )
-    # Two have few shares of which one could be fenced.
+    # Two peers have few shares that could be fenced.
     crowd.run(500.0, steps=20 if n == 2 else 8)
     silence(crowd)
     kept = starts(n).mean(axis=0) + crowd.moved / n
@@ -81,14 +81,14 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
 
 
 def exchanges(crowd: Crowd, peer: PeerId) -> int:
-    """Shares that others took of a peer, and it of others: each exchange has one of either."""
+    """Accepted shares from a peer and to it: each exchange has one of each."""
     account = crowd.swarm.peers[peer].ledger
     return sum(last for last, _ in account.decided.values())
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: int) -> None:
+def test_all_end_together_at_the_mean_of_their_initial_models(neighbors: Any, n: int) -> None:
     crowd = Crowd(rule, n, neighbors, BAD, steps=15)
     crowd.run(1000.0)
     assert not crowd.swarm.running()
@@ -107,13 +107,13 @@ def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:
     assert PushSkipped("an exchange is open") in scene.step("a")
 
 
-def test_with_p_0_it_only_answers() -> None:
+def test_with_p_0_a_peer_only_answers() -> None:
     scene = founded({"a": ADPSGD(), "b": ADPSGD(0.0)})
     assert not of(scene.step("b"), PushSkipped)
     assert scene.peers["b"].account.weight == ONE
 
 
-def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() -> None:
+def test_a_peer_that_dies_in_an_exchange_does_not_block_the_others() -> None:
     crowd = Crowd(rule, 5, complete, BAD, config=replace(CONFIG, dead_s=2.0))
     crowd.run(100.0, steps=20)
     crowd.crash("p03")
@@ -124,7 +124,7 @@ def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() ->
     assert all(exchanges(crowd, p) > b + 5 for p, b in zip(left, before, strict=True))
 
 
-def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
+def test_a_leaver_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
     crowd = Crowd(rule, 4, complete, BAD, late=("p50",))
     crowd.run(100.0, steps=20)
     crowd.leave("p00")
@@ -140,8 +140,8 @@ def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", [17, 26, 38, 41])
-def test_an_asker_closes_though_the_one_it_asked_had_taken_it_for_dead(seed: int) -> None:
-    """Who is not heard for a while gets no answer, and then all the others are quiet."""
+def test_an_asker_closes_even_if_the_asked_peer_considered_it_dead(seed: int) -> None:
+    """A peer that is silent for a while gets no answer, and then all others are quiet."""
     cut = Fault(at_s=9.5, kind="cut", peer="p3", one_way=True)
     peers = ("p0", "p1", "p2", "p3")
     scenario = Scenario(seed=seed, peers=peers, founders=4, rule="adpsgd", faults=(cut,))

@@ -1,4 +1,4 @@
-"""Elastic averaging: models are tied to centers that gossip, or to one in shared memory."""
+"""Elastic averaging: models are tied to gossiped centers, or to one center in shared memory."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ def center_of(crowd: Crowd) -> Values:
 
 
 @pytest.mark.parametrize(("alpha", "every", "n"), [(0.2, 1, 5), (0.9, 3, 2), (1.0, 1, 1)])
-def test_it_is_the_published_update_in_the_order_of_time(alpha: float, every: int, n: int) -> None:
+def test_exchanges_in_time_order_are_the_published_update(alpha: float, every: int, n: int) -> None:
     crowd = Crowd(lambda peer: SEASGD(alpha=alpha, every=every), n, complete, BAD, alike=True)
     order: list[int] = []
     crowd.on_step = lambda peer: order.append(crowd.ids.index(peer))
@@ -51,7 +51,7 @@ def test_it_is_the_published_update_in_the_order_of_time(alpha: float, every: in
     assert not any(witnessed.waits for witnessed in crowd.rules.values())
 
 
-def test_models_end_as_the_center_is_and_no_weight_is_lost() -> None:
+def test_models_end_as_the_center_and_no_weight_is_lost() -> None:
     """The network loses 15 % of all messages, which matters only once they merge."""
     crowd = Crowd(lambda peer: SEASGD(), 6, ring, BAD, steps=lambda peer: 20 + 9 * int(peer[1:]))
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
@@ -61,7 +61,7 @@ def test_models_end_as_the_center_is_and_no_weight_is_lost() -> None:
     assert all(np.array_equal(model, center) for model in crowd.models)
 
 
-def test_who_comes_later_is_drawn_to_the_center_as_it_is() -> None:
+def test_a_newcomer_is_drawn_to_the_existing_center() -> None:
     crowd = Crowd(lambda peer: SEASGD(), 3, complete, late=("late",))
     crowd.run(2000.0, steps=30)
     center = center_of(crowd).copy()
@@ -74,8 +74,8 @@ def test_who_comes_later_is_drawn_to_the_center_as_it_is() -> None:
     assert np.linalg.norm(center_of(crowd) - center) < np.linalg.norm(starts(1)[0] - center)
 
 
-def test_a_center_is_gone_with_the_last_who_shared_it() -> None:
-    """What comes after them begins with a model of its own, and never with what they left."""
+def test_a_center_disappears_with_its_last_user() -> None:
+    """A later swarm begins with its own model, never with an old center."""
     crowd = Crowd(lambda peer: SEASGD(), 2, complete, late=("late",))
     crowd.run(2000.0, steps=20)
     before = center_of(crowd).copy()
@@ -95,7 +95,7 @@ def founded(*rules: Rule, hosts: tuple[bytes, ...]) -> Scene:
     return scene
 
 
-def test_it_exchanges_after_steps_follows_once_it_has_finished_and_then_reads() -> None:
+def test_a_peer_exchanges_while_training_then_follows_then_reads() -> None:
     scene = founded(SEASGD(), SEASGD(), hosts=(HERE, HERE))
     assert EXCHANGE in scene.step("a")
     assert EXCHANGE not in scene.step("a", trained=False)
@@ -115,7 +115,7 @@ def test_a_swarm_on_two_machines_is_refused() -> None:
         assert f"{other} runs on another machine" in halt.reason and "\n" not in halt.reason
 
 
-def test_a_swarm_that_is_simulated_on_several_hosts_is_refused() -> None:
+def test_a_simulated_swarm_on_several_hosts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"topology is 'hosts:sizes=2x2': rule .* one machine"):
         simulate(task="consensus", workers=4, rule="seasgd", topology="hosts:sizes=2x2", steps=3)
     with pytest.raises(ConfigError, match="rule seasgd needs all peers on one machine"):
@@ -124,7 +124,7 @@ def test_a_swarm_that_is_simulated_on_several_hosts_is_refused() -> None:
 
 
 def ended(rule: Callable[[], Rule], steps: dict[PeerId, int], *faults: Fault) -> Crowd:
-    """Four peers, of whom some have a number of steps; run until nobody runs any more."""
+    """Four peers, some with a given number of steps; run until none runs any more."""
     most = 10**9
     crowd = Crowd(lambda peer: rule(), 4, ring, steps=lambda p: steps.get(p, most), faults=faults)
     crowd.swarm.run(600.0, lambda: not crowd.swarm.running())
@@ -135,12 +135,12 @@ def test_training_ends_with_the_fastest_peer() -> None:
     crowd = ended(lambda: SEASGD(progress="fastest"), {"p02": 40})
     taken = {peer: len(before) for peer, before in crowd.before.items()}
     assert not crowd.swarm.running() and taken["p02"] == 40
-    # A second after all have heard of it: a view is told twice a second here.
+    # Within a second, since views are exchanged twice a second here.
     assert all(30 < steps < 70 for steps in taken.values())
     assert sum(host.ledger.weight for host in crowd.hosts) == 4 * ONE
 
 
-def test_training_ends_with_the_master_and_with_nobody_else() -> None:
+def test_training_ends_with_the_master_alone() -> None:
     crowd = ended(lambda: SEASGD(progress="master", master="p02"), {"p02": 60, "p00": 10})
     taken = {peer: len(before) for peer, before in crowd.before.items()}
     assert taken["p00"] == 10 and taken["p02"] == 60
@@ -148,7 +148,7 @@ def test_training_ends_with_the_master_and_with_nobody_else() -> None:
 
 
 @pytest.mark.extended
-def test_a_master_that_dies_ends_nobody() -> None:
+def test_the_death_of_the_master_ends_no_peer() -> None:
     crash = Fault(at_s=2.0, kind="crash", peer="p02")
     steps = dict.fromkeys(("p00", "p01", "p03"), 80)
     crowd = ended(lambda: SEASGD(progress="master", master="p02"), steps, crash)
@@ -178,7 +178,7 @@ def test_alone_it_is_the_published_update(alpha: float, every: int) -> None:
 
 
 def test_mixing_centers_keeps_their_weighted_mean() -> None:
-    """Where nobody is pulled, by hand: pushes and mixes alone."""
+    """By hand, without the pull of models: pushes and mixes alone."""
     crowd = Crowd(lambda peer: EASGD(alpha=0.0, every=1), 5, complete, descend=False, steps=30)
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     mean = starts(5).mean(axis=0)[None].repeat(5, 0)

@@ -1,4 +1,4 @@
-"""Rules that gossip parts of the model: sparta and divshare, on their own and on bad networks."""
+"""Rules that gossip parts of the model (sparta, divshare), alone and on bad networks."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ N, SIZE = 6, 38
 """Forty numbers with the padding, five cache lines."""
 
 
-def test_a_fragment_goes_to_as_many_peers_as_asked_and_its_weight_is_split_evenly() -> None:
+def test_a_fragment_goes_to_s_peers_and_its_weight_is_split_evenly() -> None:
     given: list[tuple[int, PeerId, int]] = []
 
     class Noted(DivShare):
@@ -56,14 +56,14 @@ def test_a_fragment_goes_to_as_many_peers_as_asked_and_its_weight_is_split_evenl
         ("easgd:every=1", 1, 1),
     ],
 )
-def test_who_holds_next_to_nothing_pushes_nothing(spec: str, shards: int, times: int) -> None:
+def test_a_peer_with_hardly_any_weight_pushes_nothing(spec: str, shards: int, times: int) -> None:
     scene = Scene().founded(rules={id: make_rule(spec) for id in "ab"}, shards=shards)
     for account in scene.peers["a"].accounts:
         account.weight = WEIGHT_MIN - 1
     assert scene.step("a").count(PushSkipped("too little weight")) == times
 
 
-def test_only_one_says_into_how_many_parts_a_vector_is_cut() -> None:
+def test_the_number_of_parts_is_set_in_one_place_only() -> None:
     rule = Sparta(0.25)
     assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
     assert Sparta(0.0005).requirements.shards == 2000 and DivShare().requirements.shards == 10

@@ -19,7 +19,7 @@ from ...scene import Scene, of
 
 
 def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: Sequence[int | None] = ()) -> int:
-    """How many pushes are due at a peer that has nobody to push to."""
+    """Number of due pushes at a peer without push targets."""
     scene, skipped = Scene(), 0
     scene.enter("a", rule=rule)
     scene.join("a")
@@ -34,7 +34,7 @@ def test_per_step_the_number_of_pushes_follows_the_steps() -> None:
     assert pushes(GoSGD(0.0), steps=50, step_s=1.0) == 0
     assert pushes(GoSGD(1.0), steps=50, step_s=9.0) == 50
     assert abs(pushes(GoSGD(0.3), steps=1000, step_s=1.0) - 300) < 4 * 15
-    # So it does with adaptive emission, where answers come at once.
+    # The same holds for adaptive emission, if answers arrive at once.
     adaptive, plain = (
         pushes(GoSGD(0.3, emission=emission), steps=500, step_s=1.0)
         for emission in ("adaptive", "per-step")
@@ -51,14 +51,14 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
 @pytest.mark.parametrize(
     ("p", "emission", "samples", "steps", "expected", "spread"),
     [
-        # p is meant for 32: of a step of 8, four times as many pushes, of which three at most fit.
+        # p refers to 32 samples: after a step of 8, four times as many pushes are due; three fit.
         (0.6, "per-step", [8], 500, 1200, 4 * 15),
         (0.4, "per-second", [128], 2000, 200, 4 * 15),
         (0.4, "adaptive", [16], 500, 400, 4 * 15),
         (0.4, "per-step", [32], 500, 200, 4 * 11),
-        # Of a step whose samples are not told p is as it is.
+        # Without a number of samples, p is unchanged.
         (0.4, "per-step", [None], 500, 200, 4 * 11),
-        # Samples that change from step to step count by their mean.
+        # If the number of samples changes from step to step, its mean counts.
         (0.5, "per-step", [96, 32], 2000, 500, 4 * 20),
     ],
 )
@@ -69,7 +69,7 @@ def test_pushes_are_due_in_proportion_to_samples(
     assert abs(pushes(rule, steps=steps, step_s=1.0, samples=samples) - expected) < spread
 
 
-def test_only_where_it_is_asked_for_are_samples_needed() -> None:
+def test_samples_are_needed_only_if_the_rule_uses_them() -> None:
     assert requirements_of(GoSGD(samples=32)).by_samples
     assert not requirements_of(GoSGD()).by_samples
     with pytest.raises(ConfigError, match="samples is -1"):
@@ -87,7 +87,7 @@ def test_only_where_it_is_asked_for_are_samples_needed() -> None:
 
 
 def adaptive_pushes(delay_s: float) -> int:
-    """Pushes of two peers in 250 s of 1 s steps, where a message takes so long."""
+    """Pushes of two peers in 250 steps of 1 s, when a message takes *latency_s*."""
     rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
     peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
     swarm = FuzzSwarm(0, peers, tuple(rules), 2, NetworkConfig(latency_s=delay_s, jitter=1.0))
@@ -95,7 +95,7 @@ def adaptive_pushes(delay_s: float) -> int:
     return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in swarm.running())
 
 
-def test_when_all_have_finished_it_pushes_at_every_turn() -> None:
+def test_when_all_have_finished_a_peer_pushes_at_every_step() -> None:
     scene = Scene(ProtocolConfig(merge_rounds=5))
     scene.enter("a", rule=GoSGD(0.0))
     scene.join("a")

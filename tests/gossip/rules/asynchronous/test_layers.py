@@ -1,4 +1,4 @@
-"""GoSGD with ``layers``: pieces of the model are pushed while the step goes on."""
+"""GoSGD with ``layers``: pieces of the model are pushed during the step."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,12 +38,12 @@ def told(scene: Scene, shard: int, id: str = "a") -> list[Effect | Event]:
 
 
 def pushed(effects: list[Effect | Event]) -> list[int]:
-    """Shards that are on their way."""
+    """Shards in flight."""
     bodies = [e.envelope for e in effects if isinstance(e, Send)]
     return [envelope.shard for envelope in bodies if isinstance(envelope.body, Push)]
 
 
-def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
+def test_the_rule_declares_that_it_pushes_during_a_step() -> None:
     layered = requirements_of(GoSGD(layers=4))
     assert layered.overlaps and layered.shards == 4
     assert not requirements_of(GoSGD()).overlaps and outstanding_max_of(GoSGD()) == 2
@@ -56,13 +56,13 @@ def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
         PeerConfig(rule="gosgd:layers=4", shards=2)
 
 
-def test_each_piece_goes_when_it_is_ready_once_in_a_step_and_the_rest_goes_at_its_end() -> None:
+def test_each_piece_is_pushed_once_when_ready_and_the_rest_at_the_end_of_the_step() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     assert pushed(told(scene, 2)) == [2]
     assert pushed(told(scene, 2)) == []
     assert pushed(scene.step("a")) == [0, 1]
     assert [account.weight for account in scene.peers["a"].accounts] == [ONE // 2] * 3
-    # It says the step of which its numbers are, though that was not over.
+    # It carries the step of its numbers, although that step was not over.
     scene.deliver(Push)
     scene.step("b")
     scene.deliver()
@@ -70,12 +70,12 @@ def test_each_piece_goes_when_it_is_ready_once_in_a_step_and_the_rest_goes_at_it
     assert {envelope.body.step for envelope in scene.mail if isinstance(envelope.body, Push)} == {2}
 
 
-def test_nothing_is_mixed_while_a_step_goes_on_and_nobody_is_two_versions_ahead() -> None:
+def test_nothing_is_mixed_during_a_step_and_no_neighbor_falls_two_versions_behind() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     assert pushed(scene.step("a")) == [0, 1, 2]
     scene.deliver(Push)
     assert not any(isinstance(effect, Mix) for effect in told(scene, 1, "b"))
-    # b takes what has come at its next boundary: until then, nothing more goes there.
+    # b mixes arrived shares at its next step boundary: until then it gets no more.
     assert PushSkipped("no neighbor free") in told(scene, 2)
     assert pushed(scene.step("a")) == []
     mixed = [effect.share.shard for effect in scene.step("b") if isinstance(effect, Mix)]
@@ -84,7 +84,7 @@ def test_nothing_is_mixed_while_a_step_goes_on_and_nobody_is_two_versions_ahead(
     assert pushed(scene.step("a")) == [0, 1, 2]
 
 
-def test_one_that_finished_or_whose_rule_does_not_overlap_pushes_nothing_within_a_step() -> None:
+def test_finished_peers_and_other_rules_push_nothing_during_a_step() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     scene.finish("a")
     assert told(scene, 2) == []
@@ -99,13 +99,13 @@ def test_too_little_weight_stays() -> None:
     assert pushed(scene.step("a")) == [0, 2]
 
 
-def test_without_a_push_no_piece_goes() -> None:
+def test_without_a_due_push_no_piece_is_pushed() -> None:
     scene = scene_of(partial(GoSGD, 0.0, layers=3))
     assert not any(isinstance(e, Snapshot) for e in [*told(scene, 2), *scene.step("a")])
 
 
 def sent_s(plan: FleetPlan) -> list[tuple[float, int]]:
-    """When the first worker has sent which shard."""
+    """Time when the first worker sent each shard."""
     fleet, found = Fleet(plan), list[tuple[float, int]]()
     send = fleet.executor._send
 

@@ -1,4 +1,4 @@
-"""Stochastic gradient push: what it pushes, and that push-sum's invariant holds."""
+"""Stochastic gradient push: its pushes, and the invariant of push-sum."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_the_weight_is_split_evenly_between_itself_and_its_neighbors() -> None:
     assert scene.peers["a"].account.weight == ONE - 2 * (THIRD)
 
 
-def test_a_round_passes_with_every_step_however_many_pushes_it_takes() -> None:
+def test_every_step_is_a_round_whatever_its_number_of_pushes() -> None:
     asked: list[int] = []
 
     def neighbors(live: Any, peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -61,7 +61,7 @@ def test_a_push_without_credit_is_skipped_and_its_weight_stays() -> None:
     assert effects.count(PushSkipped("no credit")) == 2
 
 
-def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> None:
+def test_a_merged_peer_stops_pushing_so_that_its_escrow_returns() -> None:
     rules = {id: SGP() for id in "abc"}
     scene = Scene(ProtocolConfig(merge_rounds=1)).founded(*rules, neighbors=complete, rules=rules)
     for id in "abc":
@@ -77,7 +77,7 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
 
 
 @pytest.mark.extended
-def test_more_neighbors_than_usually_find_room_are_all_let_in() -> None:
+def test_shares_of_more_neighbors_than_the_default_limit_are_all_accepted() -> None:
     crowd = Crowd(rule, 14, complete, steps=10, config=ProtocolConfig(staged_max=1))
     crowd.run(200.0)
     assert not crowd.swarm.invariants.seen["refused: busy"]

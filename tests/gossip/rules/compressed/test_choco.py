@@ -1,4 +1,4 @@
-"""CHOCO-SGD: everybody counts the same q, in any format."""
+"""CHOCO-SGD: all peers add the same q, in any format."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def choco(gamma: float = 0.3) -> Callable[[PeerId], Rule]:
     ("wire", "gammas"),
     [("float32", [1.0, 1.0]), ("int8", [1.0, 1.0]), ("topk:0.25", [1.0, 0.5])],
 )
-def test_unless_it_is_given_gamma_suits_the_format(wire: str, gammas: list[float]) -> None:
+def test_the_default_gamma_depends_on_the_format(wire: str, gammas: list[float]) -> None:
     crowd = Crowd(lambda peer: Choco(), 3, complete, config=replace(CONFIG, wire=wire))
     taken = list[float]()
 
@@ -47,7 +47,7 @@ def test_unless_it_is_given_gamma_suits_the_format(wire: str, gammas: list[float
 
 
 def watched(crowd: Crowd, look: Callable[[Worker, Effect | Event], None]) -> None:
-    """Look at each effect that was carried out."""
+    """Observe each executed effect."""
     carried = crowd.swarm.carried
 
     def both(worker: Worker, effect: Effect | Event) -> None:
@@ -66,8 +66,8 @@ HARM = (
 
 @pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
-def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -> None:
-    """To the last bit, whatever gets lost, late or sent again."""
+def test_the_senders_estimate_is_what_its_receivers_have_added_up(wire: str) -> None:
+    """To the last bit, even if messages are lost, late or repeated."""
     config = replace(CONFIG, wire=wire)
     crowd = Crowd(choco(), 6, LiveTopology("ring", 3), BAD, config=config, faults=HARM)
     told: dict[PeerId, list[Values]] = defaultdict(list)
@@ -104,7 +104,7 @@ def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -
         np.testing.assert_allclose(host.vector.registers[MEAN], mean, rtol=0, atol=1e-12)
 
 
-def test_a_peer_that_was_told_another_format_is_named() -> None:
+def test_a_peer_with_another_format_is_named() -> None:
     scene = Scene(config=replace(CONFIG, wire="int8"))
     rule = Choco()
     scene.founded("a", "b", rules={"a": Choco(), "b": rule})

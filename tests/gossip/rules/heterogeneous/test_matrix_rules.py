@@ -1,4 +1,4 @@
-"""What rules for unequal data are good for, and several registers in a round."""
+"""Benefits of rules for unequal data, and rounds with several registers."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def test_what_is_no_model_and_of_no_round_is_sent_back(
 
 
 @pytest.mark.parametrize("lr", [-0.1, float("nan"), float("inf")])
-def test_what_is_no_learning_rate_is_refused(lr: float) -> None:
+def test_invalid_learning_rates_are_refused(lr: float) -> None:
     for fine in (None, 0.0, 0.1):
         require_lr(fine)
     with pytest.raises(ConfigError, match=r"lr is .*: a learning rate is a finite number"):

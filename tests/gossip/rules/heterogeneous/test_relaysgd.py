@@ -1,4 +1,4 @@
-"""RelaySGD keeps what its neighbors have told, and refuses what is no tree."""
+"""RelaySGD keeps the sums from its neighbors, and refuses graphs that are not trees."""
 
 from collections.abc import Callable, Sequence
 
@@ -28,7 +28,7 @@ def on(graph: nx.Graph) -> Callable[[Sequence[PeerId], PeerId, int], tuple[PeerI
     return neighbors
 
 
-def test_registers_are_those_of_neighbors_and_the_start_is_forgotten_when_all_are_told_of() -> None:
+def test_there_is_a_register_per_neighbor_and_the_start_is_dropped_once_all_arrived() -> None:
     crowd = Crowd(rule, 6, on(TREE))
     crowd.run(50.0, steps=1)
     assert all("start/x" in crowd.hosts[leaf].vector.registers for leaf in (0, 2, 4, 5))
@@ -38,7 +38,7 @@ def test_registers_are_those_of_neighbors_and_the_start_is_forgotten_when_all_ar
         assert host.vector.registers.keys() == {"x", "out", "total", *named}
 
 
-def test_before_a_run_a_graph_is_asked_for_where_that_matters() -> None:
+def test_rules_that_need_a_tree_check_the_topology_before_a_run() -> None:
     def never() -> bool:
         raise AssertionError("nobody needs to know")
 

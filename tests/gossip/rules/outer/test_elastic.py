@@ -1,4 +1,4 @@
-"""Outer rounds go on as peers die, restart, leave and join, and nobody waits for ever."""
+"""Outer rounds continue as peers die, restart, leave and join, and no peer waits forever."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,27 +41,27 @@ def crowd_of(name: str, n: int = 5, weather: NetworkConfig = CALM, **more: Any) 
 
 
 def both_ways(one: tuple[PeerId, ...], other: tuple[PeerId, ...]) -> tuple[Link, ...]:
-    """Links between these, on which all is lost."""
+    """Links between these peers, on which everything is lost."""
     ways = ((one, other), (other, one))
     return tuple(Link(source=source, to=to, loss=1.0) for source, to in ways)
 
 
 def steps_of(crowd: Crowd, *peers: PeerId) -> int:
-    """Steps of whoever of them has taken the fewest, in all its lives."""
+    """Smallest number of steps among these peers, over all incarnations."""
     return min(crowd.swarm.invariants.steps[peer] for peer in peers)
 
 
 def go_on(crowd: Crowd, steps: int, *peers: PeerId) -> None:
-    """Run until each of them has taken so many more steps."""
+    """Run until each of these peers has taken *more* further steps."""
     swarm, peers = crowd.swarm, peers or crowd.ids
     due = {peer: steps_of(crowd, peer) + steps for peer in peers}
     give_up_s = swarm.now + 600.0
     swarm.run(give_up_s, lambda: all(steps_of(crowd, peer) >= due[peer] for peer in peers))
-    assert swarm.now < give_up_s, "somebody waits for ever"
+    assert swarm.now < give_up_s, "a peer waits forever"
 
 
 def settle(crowd: Crowd) -> Audit:
-    """Let nobody learn any more, see all agree and close, and account for all weight, exactly."""
+    """Stop all training; check that peers agree and close, and that weight is accounted for."""
     swarm = crowd.swarm
     crowd.descend_no_more()
     run_until_agreed(swarm, swarm.now + 300.0)
@@ -82,7 +82,7 @@ def settle(crowd: Crowd) -> Audit:
 @EVERY
 @WEATHERS
 @pytest.mark.parametrize("event", ["death", "departure", "arrivals", "restart"])
-def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> None:
+def test_rounds_continue_after(event: str, name: str, weather: NetworkConfig) -> None:
     crowd = crowd_of(name, weather=weather, late=("p98", "p99"))
     swarm, there = crowd.swarm, [*crowd.ids]
     go_on(crowd, 2 * H)
@@ -105,11 +105,11 @@ def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> No
     assert {swarm.peers[peer].protocol.phase for peer in there} == {Phase.TRAINING}
     rules: Any = [swarm.peers[peer].protocol._rule for peer in there]
     rounds = [getattr(rule, "rule", rule)._rounds.round for rule in rules]
-    # Pairs are not in step: up to 4 rounds apart on seeds 5 to 12, all others up to 1.
+    # Pairs are up to 4 rounds apart on seeds 5 to 12, all other topologies up to 1.
     assert max(rounds) - min(rounds) <= (4 if name in PAIRS else 2)
     found = settle(crowd)
     assert found.founded == 5 * ONE
-    # A few units that were under way are lost with the dead, or toward them.
+    # A few units in flight from or to dead peers are lost.
     dies = event in ("death", "restart")
     assert 0 <= found.died < (ONE + 100 * UNIT if dies else 1)
     assert found.held > 4 * ONE - 100 * UNIT if dies else found.held == 5 * ONE
@@ -117,7 +117,7 @@ def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> No
 
 @pytest.mark.extended
 @EVERY
-def test_peers_that_finish_at_different_steps_hang_nobody(name: str) -> None:
+def test_peers_that_finish_at_different_steps_block_no_other(name: str) -> None:
     last = {"p00": 3, "p01": 4 * H, "p02": 4 * H + 1, "p03": 9 * H, "p04": 15 * H + 2}
     crowd = crowd_of(name, weather=BAD, steps=last.__getitem__)
     crowd.run(1000.0)
@@ -127,7 +127,9 @@ def test_peers_that_finish_at_different_steps_hang_nobody(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "lr", "mu"), [("local-sgd", 1.0, 0.0), ("diloco", 0.7, 0.9)])
-def test_who_has_finished_follows_and_does_not_count(name: str, lr: float, mu: float) -> None:
+def test_a_finished_peer_listens_and_its_vector_does_not_count(
+    name: str, lr: float, mu: float
+) -> None:
     last = {"p00": 2 * H, "p01": 6 * H, "p02": 6 * H}
     crowd = crowd_of(name, 3, BAD, steps=last.__getitem__, config=CONFIG, alike=True)
     crowd.run(1000.0)
@@ -146,7 +148,7 @@ def test_who_has_finished_follows_and_does_not_count(name: str, lr: float, mu: f
 
 
 @EVERY
-def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
+def test_a_peer_without_partners_continues_alone(name: str) -> None:
     crowd = crowd_of(name, 3, CALM)
     go_on(crowd, 2 * H)
     crowd.crash("p00")
@@ -169,8 +171,8 @@ def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
 
 @pytest.mark.extended
 @EVERY
-def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> None:
-    """Also by peers that have finished, and begin no round by themselves."""
+def test_a_peer_considered_dead_is_answered_once_it_is_heard(name: str) -> None:
+    """Even by finished peers, which begin no round by themselves."""
     steps = {"p00": 30 * H, "p01": 3 * H, "p02": 3 * H}
     crowd = crowd_of(name, 3, BAD, steps=steps.__getitem__)
     go_on(crowd, 2 * H)
@@ -184,21 +186,21 @@ def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> 
 
 
 def test_founders_begin_the_first_round_together() -> None:
-    """However soon it is due: by then they need not have heard of one another."""
+    """Even if it is due before they have heard of one another."""
     crowd = Crowd(lambda peer: LocalSGD(h=1), 6, complete, BAD)
     models = crowd.history(1)
     np.testing.assert_allclose(models[0], models[0][:1].repeat(6, 0), rtol=0, atol=1e-12)
 
 
-def test_a_founder_that_never_comes_is_waited_for_only_so_long() -> None:
+def test_the_wait_for_a_missing_founder_is_limited() -> None:
     crowd = crowd_of("local-sgd", 3)
     crowd.swarm.run(0.6)
     crowd.crash("p01")
     go_on(crowd, 3 * H, "p00", "p02")
 
 
-def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
-    """Called by a listener; the only one who trains is out of reach, and dies."""
+def test_a_round_without_any_counted_vector_still_ends() -> None:
+    """A listener began it; the only training peer is unreachable, and dies."""
     last = {"p00": H, "p01": H, "p02": 3 * H}
     crowd = crowd_of("local-sgd", 3, steps=last.__getitem__)
     swarm = crowd.swarm
@@ -220,8 +222,8 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
 
 @pytest.mark.extended
 @EVERY
-def test_peers_that_only_dial_out_agree_by_way_of_the_others(name: str) -> None:
-    """Two of them cannot exchange, and do not wait for one another."""
+def test_peers_that_only_dial_out_agree_through_the_others(name: str) -> None:
+    """Two such peers cannot exchange, and do not wait for each other."""
     crowd = crowd_of(name, 4, BAD, dials_out=frozenset(("p01", "p02", "p03")))
     go_on(crowd, 8 * H)
     assert settle(crowd).held == 4 * ONE
@@ -230,7 +232,7 @@ def test_peers_that_only_dial_out_agree_by_way_of_the_others(name: str) -> None:
 @pytest.mark.extended
 @EVERY
 @pytest.mark.parametrize("seed", range(6))
-def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
+def test_no_peer_waits_forever_under_random_faults(name: str, seed: int) -> None:
     """Deaths, restarts, departures, arrivals and partitions at random; 15 % of messages lost."""
     rng = np.random.default_rng(seed)
     late = tuple(f"q{number:02}" for number in range(12))
@@ -268,21 +270,21 @@ def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
     assert settle(crowd).founded == 6 * ONE
 
 
-def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
-    """A row of the mixing matrix may have no weight of its own."""
+def test_the_loss_of_the_only_averaged_neighbor_leaves_no_average() -> None:
+    """A row of the mixing matrix may have a zero on the diagonal."""
     rule = NoLoCo()
     rule._row = {"b": 1.0}
     rule.take(SimpleNamespace(me="a"), {"a": "out/0"}, "out/0")  # type: ignore[arg-type]
 
 
-def test_by_default_they_are_as_published() -> None:
+def test_the_defaults_are_the_published_ones() -> None:
     diloco, noloco = DiLoCo(), NoLoCo()
     assert (diloco.h, diloco.lr, diloco.momentum) == (50, 0.7, 0.9)
     assert (noloco.h, noloco.lr, noloco.momentum, noloco.gamma) == (50, 0.7, 0.5, 1.0)
 
 
 def test_peers_may_differ_in_their_number_of_local_steps() -> None:
-    """A partner with more of them is waited for; equal rounds are averaged."""
+    """A peer waits for a partner with more steps; equal rounds are averaged."""
     steps = {"p00": 2, "p01": 5}
     crowd = Crowd(lambda peer: GASLoC(h=steps[peer], eta=1.0, gamma=0.0), 2, complete)
     crowd.run(100.0, steps=20)

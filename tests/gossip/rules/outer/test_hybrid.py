@@ -1,4 +1,4 @@
-"""Under hybrid the peers of a machine act as one, and machines gossip."""
+"""Under hybrid, the peers of a machine act as one, and machines gossip."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ HOSTS: dict[str, Any] = {"topology": "hosts:sizes=3x3", "workers": 6, "rule": "h
 
 
 def of_three(peer: PeerId) -> bytes:
-    """Three machines: of three peers, of two, and of one."""
+    """Three machines, with three peers, two, and one."""
     return bytes([1, 1, 1, 2, 2, 3, 1][int(peer[1:])] for _ in range(16))
 
 
@@ -35,7 +35,7 @@ def hybrid(peer: PeerId) -> Hybrid:
 
 
 class Logged(Hybrid):
-    """Writes down what happens, in the order in which it does."""
+    """Records what happens, in order."""
 
     def __init__(self, log: list[tuple[Any, ...]], between: float) -> None:
         super().__init__(between=between)
@@ -59,7 +59,7 @@ class Logged(Hybrid):
 
 
 def replayed(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int, list[Values]]:
-    """By hand, what each machine's model was after each of its rounds, by leader."""
+    """Compute by hand each machine's model after each of its rounds, by leader."""
     leads = {f"p{places[0]:02}": places for places in machines}
     before = {id: starts(6)[places] for id, places in leads.items()}
     group = {id: rows.copy() for id, rows in before.items()}
@@ -77,7 +77,7 @@ def replayed(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int,
         else:
             places = leads[id]
             stepped = [x - LR * gradient(at, x) for at, x in zip(places, before[id], strict=True)]
-            # In the first round each has a model of its own, and the leader's is what moves.
+            # In the first round each peer has its own model, and the leader's is the one to move.
             model = np.mean(stepped, axis=0) + group[id][0] - before[id][0]
             history[places[0]].append(model)
             before[id] = model[None].repeat(len(places), 0)
@@ -130,8 +130,8 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     assert spread(crowd.swarm.running()) < 1e-5 and len(crowd.swarm.running()) == 6
 
 
-def test_who_can_reach_nobody_on_its_machine_is_a_machine_by_itself() -> None:
-    """The two of the second machine only dial out; on the first, one of three does."""
+def test_a_peer_that_reaches_no_other_on_its_machine_is_a_machine_by_itself() -> None:
+    """Both peers of the second machine only dial out, and one of three on the first."""
     dialling = frozenset({"p00", "p03", "p04"})
     crowd = Crowd(hybrid, 6, complete, host=of_three, dials_out=dialling)
     crowd.run(2000.0, steps=10)
@@ -153,9 +153,9 @@ def test_a_machine_that_has_finished_still_follows_the_others() -> None:
 
 @pytest.mark.extended
 def test_hosts_of_a_topology_are_machines() -> None:
-    """Three peers each push to two others after a step, and one of them to the other machine.
+    """Each of three peers pushes to the two others after a step, and one also to the other machine.
 
-    A few rounds more follow where one machine has finished, and hears from the other.
+    A machine that has finished follows a few more rounds, as it hears from the other.
     """
     run = simulate(task="digits", steps=20, **HOSTS)
     assert 6 * 2 * 20 + 20 < run.summary["pushes"] < (6 * 2 + 2) * 20 + 30

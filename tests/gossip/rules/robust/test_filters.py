@@ -1,4 +1,4 @@
-"""What part of each neighbor is taken, against the equations in plain numpy."""
+"""The part taken of each neighbor, compared with the equations in plain numpy."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_clip_is_the_published_update(drawn: list[tuple[float, float]], tau: flo
 def nearest(
     drawn: list[tuple[float, float]], left_out: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distances and weights by distance, and which are near: all but so much of the weight."""
+    """Sorted distances and weights, and a mask of the nearest: all but this much weight."""
     apart, weights = np.array(sorted(drawn)).T
     near = np.cumsum(weights) <= (1 - left_out) * weights.sum() * (1 + 1e-12)
     return apart, weights, near
@@ -52,7 +52,7 @@ def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], par
     tau = math.sqrt((weights[near] * apart[near] ** 2).sum() / b)
     parts = scc(apart.tolist(), weights.tolist(), b)
     np.testing.assert_allclose(parts, np.minimum(1, tau / apart), rtol=0, atol=1e-12)
-    # With no liars assumed, it is at the second largest, as in the authors' code.
+    # Without Byzantine peers it is the second largest distance, as in the authors' code.
     assert scc([4.0, 1.0, 2.0], [1.0] * 3, 0.0) == [0.5, 1.0, 1.0]
     assert scc([4.0], [1.0], 0.0) == [1.0]
 
@@ -66,7 +66,9 @@ def test_cs_plus_clips_at_the_last_nearest(drawn: list[tuple[float, float]], par
 
 
 @given(neighbors, st.floats(0.05, 0.95))
-def test_nna_leaves_out_the_weight_of_liars(drawn: list[tuple[float, float]], part: float) -> None:
+def test_nna_leaves_out_the_weight_of_byzantine_peers(
+    drawn: list[tuple[float, float]], part: float
+) -> None:
     apart, weights = np.array(sorted(drawn)).T
     b = part * weights.sum()
     ends = np.cumsum(weights)
@@ -74,11 +76,11 @@ def test_nna_leaves_out_the_weight_of_liars(drawn: list[tuple[float, float]], pa
     parts = nna(apart.tolist(), weights.tolist(), b)
     np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-9)
     assert float(weights @ parts) == pytest.approx(weights.sum() - b)
-    assert nna([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 1.5) == [1.0, 0.5, 0.0], "one on the border"
+    assert nna([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 1.5) == [1.0, 0.5, 0.0], "a neighbor on the border"
 
 
 @given(st.lists(numbers, min_size=1, max_size=15))
-def test_shares_are_clipped_by_the_median_and_what_is_far_fades(apart: list[float]) -> None:
+def test_shares_are_clipped_by_the_median_and_far_ones_fade(apart: list[float]) -> None:
     values = np.array(apart)
     middle = np.sort(values)[(len(apart) - 1) // 2]
     near = np.minimum(1, 1.5 * middle / values)
@@ -89,7 +91,9 @@ def test_shares_are_clipped_by_the_median_and_what_is_far_fades(apart: list[floa
 
 @pytest.mark.parametrize("name", ["clip", "scc", "cs+", "nna"])
 @pytest.mark.parametrize("value", [0.0, 1.0, 40.0])
-def test_what_is_not_measured_counts_nothing_and_parts_are_parts(name: str, value: float) -> None:
+def test_an_infinite_distance_counts_nothing_and_parts_are_in_range(
+    name: str, value: float
+) -> None:
     method, weights = ROBUST[name](value), [1.0, 1.0, 2.0, 0.5]
     assert method is not None
     parts = method.coefficients([1.0, math.inf, 2.0, 0.0], weights)
@@ -97,7 +101,7 @@ def test_what_is_not_measured_counts_nothing_and_parts_are_parts(name: str, valu
     assert method.coefficients([], []) == []
 
 
-def test_a_method_is_read_with_its_number_or_without() -> None:
+def test_a_filter_is_parsed_with_or_without_its_parameter() -> None:
     assert parse_robust("none") is None
     by_median, fixed = parse_robust("clip"), parse_robust("clip:tau=0.5")
     assert by_median is not None and by_median.is_relative and by_median.by_median
@@ -116,6 +120,6 @@ def test_a_method_is_read_with_its_number_or_without() -> None:
         ("nna:byzantine=nan", "it must be at least 0"),
     ],
 )
-def test_what_is_no_method_is_refused_with_what_is(spec: str, told: str) -> None:
+def test_an_unknown_filter_is_refused_with_the_known_ones(spec: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_robust(spec)

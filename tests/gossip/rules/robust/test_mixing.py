@@ -1,4 +1,4 @@
-"""Robust mixing: what a share may move at most, and what becomes of the rest."""
+"""Robust mixing: how far a share may move the model, and what happens to the rest."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from ...scene import Scene, of
 MEASURING = Requirements(whole=False, measures=True)
 
 
-def test_who_measures_needs_every_number() -> None:
+def test_rules_that_measure_need_every_number() -> None:
     assert requirements_of(GoSGD(robust="clip:tau=1")).measures
     assert not requirements_of(GoSGD()).measures
     require_fit(GoSGD(robust="clip:tau=1"), "int8", 3, exact=True)
@@ -25,7 +25,7 @@ def test_who_measures_needs_every_number() -> None:
 
 
 def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
-    """Half of the weight of a lies at b, shard by shard."""
+    """Half of the weight of a is staged at b, shard by shard."""
     scene = Scene(requirements=MEASURING).founded("a", "b", shards=shards)
     if rule is not None:
         scene.peers["b"]._rule = rule
@@ -39,14 +39,14 @@ def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
 
 
 def measured(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
-    """What is to be measured, which comes last."""
+    """The shares to measure; this effect comes last."""
     *before, last = effects
     assert isinstance(last, Measure) and not any(isinstance(e, Measure) for e in before)
     return last.shares
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_what_was_measured_is_clipped_and_the_rest_goes_back(shards: int) -> None:
+def test_a_measured_share_is_clipped_and_the_rest_returned(shards: int) -> None:
     scene = arrived(shards=shards, rule=GoSGD(0.0, robust="clip:tau=1"))
     shares = measured(scene, [*scene.step("b")])
     assert [share.shard for share in shares] == list(range(shards))
@@ -58,18 +58,18 @@ def test_what_was_measured_is_clipped_and_the_rest_goes_back(shards: int) -> Non
     assert sum(held) == 2 * ONE and held[1] == ONE + ONE // 11 >> 960 << 960
 
 
-def test_what_is_too_far_to_be_measured_is_refused_and_the_next_one_is_measured_anew() -> None:
+def test_an_immeasurably_far_share_is_refused_and_the_next_is_measured() -> None:
     scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
     scene.measured("b", {share: float("inf")})
     scene.deliver()
     assert scene.peers["a"].account.weight == scene.peers["b"].account.weight == ONE
-    # One that was dropped meanwhile is not measured, and nothing comes of it.
+    # A share dropped meanwhile is not measured, without consequences.
     assert not scene.measured("b", {})
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_no_push_comes_of_an_answer_nor_anything_else_at_one_that_leaves(leaves: bool) -> None:
+def test_an_answer_causes_no_push_and_a_leaver_ignores_it(leaves: bool) -> None:
     scene = arrived(rule=GoSGD(1.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
     if leaves:
@@ -118,7 +118,7 @@ def crowd(robust: str) -> Scene:
 
 
 def take(scene: Scene, sender: str, distance: float) -> float:
-    """Push a share to a; returns the fraction that it is mixed with, 0 where it is refused."""
+    """Push a share to a; return the fraction that is mixed, 0 if it is refused."""
     offered = scene.peers[sender].account.weight // 2
     scene.push(sender, "a", offered)
     scene.deliver()
@@ -139,19 +139,19 @@ def total(scene: Scene) -> int:
     return sum(a.weight + sum(o.escrow for o in a.outstanding.values()) for a in accounts)
 
 
-def test_nothing_is_taken_before_there_are_three_to_compare_and_weight_stays_exact() -> None:
+def test_nothing_is_mixed_before_three_votes_and_weight_stays_exact() -> None:
     scene = crowd("clip")
     assert [take(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [0.0, 0.0]
     assert take(scene, "d", 1.0) == 1.0
     assert take(scene, "b", 2.0) == pytest.approx(0.75)
     assert take(scene, "b", 10.0) == pytest.approx(0.15 * 0.25)
     assert total(scene) == 7 * ONE
-    # A bound that is given needs nobody to compare with.
+    # A given radius needs no comparison.
     assert take(crowd("clip:tau=1"), "b", 4.0) == pytest.approx(0.25)
 
 
-def test_liars_that_are_heard_first_are_no_majority() -> None:
-    """Who was not heard yet counts like the nearest that was."""
+def test_byzantine_peers_that_are_heard_first_are_not_a_majority() -> None:
+    """A neighbor that was not heard yet counts like the nearest one that was."""
     scene = crowd("clip")
     heard = [("b", 100.0), ("c", 100.0), ("d", 1.0), ("b", 100.0), ("c", 100.0)]
     assert [take(scene, peer, far) for peer, far in heard[:2]] == [0.0, 0.0]
@@ -159,20 +159,20 @@ def test_liars_that_are_heard_first_are_no_majority() -> None:
     assert max(take(scene, peer, far) for peer, far in heard[3:]) < 0.001
 
 
-def test_a_flooder_has_one_vote_and_then_is_not_even_measured() -> None:
+def test_a_flooder_has_one_vote_and_is_then_not_measured() -> None:
     scene = crowd("clip")
     for peer in "cdef":
         take(scene, peer, 1.0)
     taken = [take(scene, "b", 100.0) for _ in range(30)]
     # Were each of its shares a vote, the median would be 100 by now.
     assert max(taken) < 0.01
-    # So many as may come at once, and four times as many as each of the others has sent.
+    # The number allowed at once, plus four times as many as each of the others has sent.
     assert sum(part > 0 for part in taken) <= 14
     assert take(scene, "c", 1.0) == 1.0
     assert total(scene) == 7 * ONE
 
 
-def test_one_that_has_gone_has_no_vote() -> None:
+def test_a_peer_that_is_gone_has_no_vote() -> None:
     scene = crowd("clip")
     for peer in "bcd":
         take(scene, peer, 1.0)
@@ -190,7 +190,7 @@ def test_one_that_has_gone_has_no_vote() -> None:
     assert {"b", "c"}.isdisjoint({peer for _, peer in rule._mixing._votes})
 
 
-def test_where_most_have_moved_away_those_who_were_refused_have_voted() -> None:
+def test_refused_peers_also_vote_so_the_median_follows_a_majority() -> None:
     scene = crowd("nna:byzantine=3")
     for peer in "bcd":
         take(scene, peer, 1.0)

@@ -1,4 +1,4 @@
-"""All-reduce gives everybody the mean of all, to the same bit, for any number of peers."""
+"""All-reduce gives all peers the same mean, bit for bit, for any number of peers."""
 
 from collections import Counter
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ...crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
 
 
 def crowd_of(n: int, weather: NetworkConfig = CALM, size: int = 1, **given: Any) -> Crowd:
-    """Peers on machines of so many."""
+    """Peers on machines of these sizes."""
     levels = given.pop("levels", 1)
 
     def host(peer: PeerId) -> bytes:
@@ -37,7 +37,7 @@ TWO_LEVELS = [pytest.param(n, size, 2, marks=pytest.mark.extended) for n, size i
     "weather", [pytest.param(CALM, marks=pytest.mark.extended), BAD], ids=["calm", "bad"]
 )
 @pytest.mark.parametrize(("n", "size", "levels"), [*ONE_LEVEL, *SLOW, *TWO_LEVELS])
-def test_every_round_ends_with_the_mean_in_the_same_bits(
+def test_every_round_ends_with_the_same_bits_of_the_mean(
     n: int, size: int, levels: int, weather: NetworkConfig
 ) -> None:
     x = starts(n)
@@ -51,15 +51,15 @@ def test_every_round_ends_with_the_mean_in_the_same_bits(
 @pytest.mark.extended
 @pytest.mark.parametrize(("n", "pushes"), [(2, 2), (4, 8), (8, 24), (5, 10), (7, 14)])
 def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
-    """The inner 2^k swap k times; the others send one vector and get one."""
+    """The inner 2^k peers swap k times; the others send one vector and receive one."""
     crowd = crowd_of(n, steps=10, config=PATIENT)
     crowd.run(200.0)
     seqs = sum(last for host in crowd.hosts for last, _ in host.ledger.decided.values())
     assert seqs == 10 * pushes
 
 
-def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> None:
-    """The third of three is the one that only gets the mean: nobody waits for it any more."""
+def test_a_peer_that_dies_before_taking_the_last_mean_keeps_no_other_from_closing() -> None:
+    """The third of three peers only receives the mean, so no other peer waits for it."""
     crowd = crowd_of(3, steps=4, config=replace(CONFIG, dead_s=3.0))
     crowd.swarm.run(100.0, lambda: crowd.swarm.peers["p00"].worker.finished)
     crowd.crash("p02")
@@ -68,10 +68,10 @@ def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> No
 
 
 @pytest.mark.parametrize(("levels", "between", "within"), [(1, 16, 16), (2, 4, 18)])
-def test_between_machines_go_as_many_messages_as_between_so_many_peers(
+def test_between_machines_as_many_messages_are_sent_as_between_leaders(
     levels: int, between: int, within: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """12 peers on 3 machines: 8 in the inner circle, of one level; of two, 2 of 3 leaders."""
+    """12 peers on 3 machines: with one level, 8 are inner peers; with two, 2 of the 3 leaders."""
     pushed, push = Counter[bool](), RuleContext.push
 
     def counting(context: RuleContext, peer: PeerId, *args: Any, **given: Any) -> None:

@@ -1,4 +1,4 @@
-"""A share of a round that holds what are no numbers: the round goes on without it, or ends."""
+"""A share with NaNs in a round: the round continues without its values, or the run ends."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ from ...scene import Scene, Scripted, of
 
 
 def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
-    """A share without numbers of a, and a good one of c, have come to b."""
+    """A share of NaNs from a, and a good one from c, have arrived at b."""
     liars = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
     scene = Scene(requirements=requirements_of(rule)).founded(*"abc", rules={**liars, "b": rule})
     scene.rules.update(liars)
@@ -45,17 +45,17 @@ def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
     names = [getattr(term, "sender", term) for _, term in combined.terms]
     assert names == ["x", "c"]
     assert sum(part for part, _ in combined.terms) == pytest.approx(1.0)
-    # Both are settled, so that their senders go on to the next round.
+    # Both are settled, so that their senders can continue to the next round.
     assert [ack.accepted for ack in scene.sent(effects, Ack)] == [ONE // 4] * 2
 
 
 @pytest.mark.parametrize("make", [DPSGD, AllReduce])
-def test_other_rounds_end_and_say_whose_fault_that_is(make: Callable[[], Rule]) -> None:
+def test_other_rounds_end_and_name_the_faulty_peer(make: Callable[[], Rule]) -> None:
     halts = of(sent_to(make()).step("b"), Halt)
     assert "a share of a has numbers that are not finite" in halts[0].reason
 
 
-def test_what_belongs_to_no_round_goes_back() -> None:
+def test_a_share_of_no_round_is_returned() -> None:
     for rule in (DPSGD(), DPSGD(robust="clip")):
         scene = sent_to(rule, epoch=0)
         before = held(scene).weight
@@ -65,7 +65,7 @@ def test_what_belongs_to_no_round_goes_back() -> None:
         assert held(scene).weight == before + ONE // 4
 
 
-def test_where_nobody_waits_it_goes_back_before_a_rule_sees_it() -> None:
+def test_under_asynchronous_rules_it_is_returned_before_the_rule_sees_it() -> None:
     scene = Scene().founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.receive(scene.mail.popleft(), finite=False)

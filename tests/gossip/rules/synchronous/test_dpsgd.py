@@ -1,4 +1,4 @@
-"""D-PSGD goes on whatever its network, topology and pace are, or says why it cannot."""
+"""D-PSGD copes with any network, topology and pace, or says why it cannot continue."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,8 +35,8 @@ def expected(matrices: Sequence[Values], n: int) -> list[Values]:
 
 
 class Weighted:
-    """Everybody has weights of itself and of the one before, and sends to the next one, if told
-    no other topology."""
+    """By default a directed cycle: every peer mixes itself and the previous one, and sends to the
+    next."""
 
     def __init__(self, own: float, before: float, neighbors: Neighbors | None = None) -> None:
         self._own, self._before, self._neighbors = own, before, neighbors
@@ -55,7 +55,7 @@ class Weighted:
         return found
 
 
-def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -> None:
+def test_without_weights_a_peer_mixes_itself_and_all_neighbors_evenly() -> None:
     ring_matrix = (np.eye(6) + np.roll(np.eye(6), 1, 0) + np.roll(np.eye(6), -1, 0)) / 3
     crowd = Crowd(rule, 6, ring, BAD)
     models = crowd.history(12)
@@ -66,8 +66,8 @@ def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -
 CYCLE = Weighted(0.25, 0.75)
 
 
-def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:
-    """On a directed cycle a peer may be rounds ahead of those that it sends to."""
+def test_a_peer_does_not_overwrite_a_vector_that_a_slow_neighbor_still_needs() -> None:
+    """On a directed cycle a peer may be rounds ahead of its receivers."""
     weather = replace(BAD, loss=0.4)
     pace = {"p03": 1.0}
     crowd = Crowd(rule, 5, CYCLE, weather, step_s=lambda peer: pace.get(peer, 0.02))
@@ -76,7 +76,7 @@ def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs()
     assert any(witnessed.waits for witnessed in crowd.rules.values())
 
 
-def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
+def test_a_share_that_cannot_be_sent_yet_is_kept() -> None:
     crowd = Crowd(rule, 5, CYCLE)
     crowd.run(100.0, steps=3)
     crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
@@ -88,8 +88,8 @@ def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
     np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
 
 
-def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:
-    """Where peers were told different topologies, as a rule by mistake."""
+def test_a_share_that_its_receiver_does_not_expect_blocks_no_peer() -> None:
+    """This happens if peers have different topologies, usually by mistake."""
     models = Crowd(rule, 4, Weighted(1.0, 0.0, ring)).history(10)
     np.testing.assert_allclose(models, expected([np.eye(4)] * 10, 4), rtol=0, atol=1e-12)
 
@@ -98,7 +98,7 @@ def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:
     ("robust", "weights", "words"),
     [("clip", (1.25, -0.25), "with weights below 0"), ("none", (0.25, 0.25), "add up to 0.5, not")],
 )
-def test_weights_that_cannot_be_are_refused(
+def test_impossible_weights_are_refused(
     robust: str, weights: tuple[float, float], words: str
 ) -> None:
     crowd = Crowd(lambda peer: DPSGD(robust=robust), 4, Weighted(*weights))
@@ -107,7 +107,7 @@ def test_weights_that_cannot_be_are_refused(
 
 
 @pytest.mark.extended
-def test_more_neighbors_than_may_lie_staged_elsewhere_lock_nobody() -> None:
+def test_more_neighbors_than_the_staging_limit_do_not_deadlock() -> None:
     crowd = Crowd(rule, 8, complete, BAD, config=replace(CONFIG, staged_max=1))
     models = crowd.history(5)
     np.testing.assert_allclose(models[-1], models[-1][:1].repeat(8, 0), rtol=0, atol=1e-12)
@@ -122,18 +122,18 @@ def halts(crowd: Crowd) -> list[str]:
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_one_that_leaves_early_ends_it_for_all(burn: bool) -> None:
+def test_a_peer_that_leaves_early_ends_the_run_for_all(burn: bool) -> None:
     crowd = Crowd(rule, 4, ring)
     crowd.run(100.0, steps=3)
     crowd.leave("p01", burn=burn)
     crowd.swarm.run(crowd.swarm.now + 3.0)
-    # Who halts leaves, too, may be heard of first, and passes the reason on.
+    # A peer that halts also leaves, may be heard of first, and passes the reason on.
     reasons = halts(crowd)
     assert len(reasons) == 3 and all(reason.startswith("p01 left in") for reason in reasons)
 
 
 @pytest.mark.parametrize("seed", [1, 3, 10])
-def test_where_the_others_leave_in_turn_the_first_cause_is_named(seed: int) -> None:
+def test_if_peers_leave_one_after_another_the_first_cause_is_named(seed: int) -> None:
     crowd = Crowd(rule, 6, ring, config=MORTAL, seed=seed)
     crowd.run(100.0, steps=3)
     crowd.crash("p00")
@@ -142,7 +142,7 @@ def test_where_the_others_leave_in_turn_the_first_cause_is_named(seed: int) -> N
     assert {reason[:8] for reason in halts(crowd)} == {"p00 died"}
 
 
-def test_a_second_life_of_a_member_is_not_the_member() -> None:
+def test_a_later_incarnation_of_a_member_is_not_the_member() -> None:
     crowd = Crowd(rule, 3, ring)
     crowd.run(100.0, steps=3)
     crowd.crash("p01")
@@ -151,7 +151,7 @@ def test_a_second_life_of_a_member_is_not_the_member() -> None:
     assert any(reason.startswith("p01 restarted in round") for reason in halts(crowd))
 
 
-def test_one_that_has_finished_before_its_first_step_is_named() -> None:
+def test_a_peer_that_finished_before_its_first_step_is_named() -> None:
     crowd = Crowd(rule, 3, ring)
     crowd.swarm.run(30.0, lambda: len(crowd.swarm.peers) == 3)
     crowd.swarm.peers["p00"].worker.finishing = True
@@ -161,7 +161,7 @@ def test_one_that_has_finished_before_its_first_step_is_named() -> None:
     assert any("p00 has finished after 0 steps" in reason for reason in halts(crowd))
 
 
-def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
+def test_it_begins_when_all_founders_are_present_or_says_how_many_are() -> None:
     scene = Scene(replace(CONFIG, roll_s=5.0))
     for id in ("a", "b"):
         scene.enter(id, rule=DPSGD())
@@ -179,7 +179,7 @@ def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
     assert halt.reason == told
 
 
-def test_who_comes_later_is_told_that_it_cannot_join() -> None:
+def test_a_late_peer_is_told_that_it_cannot_join() -> None:
     crowd = Crowd(rule, 3, ring, late=("p99",))
     crowd.run(100.0, steps=3)
     crowd.launch("p99", seeds=("p00",))
@@ -192,7 +192,7 @@ def test_who_comes_later_is_told_that_it_cannot_join() -> None:
     assert late.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE
 
 
-def test_two_who_founded_one_swarm_apart_do_not_wait_for_one_another() -> None:
+def test_peers_that_founded_one_swarm_separately_do_not_wait_for_each_other() -> None:
     peers = Peers(rule=rule, config=CONFIG, rolls=(1, 1), step_s=lambda peer: 3.0)
     swarm = FuzzSwarm(7, peers, ("a", "b"), 2)
     swarm.run(1.2)
