@@ -32,8 +32,6 @@ class Point:
 
     x: Floats
     """Axes ``(worker, dim)``."""
-    stepped: Floats
-    """As `x`, but right after each worker's last step."""
     weights: Floats
     """In founders, escrow not counted, axes ``(worker,)``."""
     reading: Reading
@@ -42,12 +40,6 @@ class Point:
     def disagreement(self) -> float:
         """Sum of squared distances from the mean, per coordinate."""
         return float(np.square(self.x - self.x.mean(axis=0)).sum() / self.x.shape[1])
-
-    @property
-    def disagreement_stepped(self) -> float:
-        """The same right after each worker's last step."""
-        x = self.stepped
-        return float(np.square(x - x.mean(axis=0)).sum() / x.shape[1])
 
 
 def run_bare(
@@ -92,4 +84,4 @@ def run_bare(
         values.execute(window.levels)
         if window.reading is not None:
             weights = window.reading.weight_units.sum(axis=1) / (2**40 * shards)
-            yield Point(values.x.copy(), values.counted.copy(), weights, window.reading)
+            yield Point(values.x.copy(), weights, window.reading)

@@ -1,41 +1,12 @@
 """A rule that the package knows nothing of is named by a spec, with a parameter, and simulated."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import pytest
+from rumor.sim import Swarm, simulate
 
-from rumor.gossip import ConfigError, Parameter, RuleContext, checked
-from rumor.gossip.effects.effects import Wait
-from rumor.gossip.protocol.rule import Requirements
-from rumor.sim import SimulationConfig, Swarm, simulate
+from ..gossip.test_rule_specs import EveryNth
 
-
-class EveryNth:
-    """Push half of the weight after every so many steps."""
-
-    name = "every-nth"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 2
-    requirements = Requirements(whole=False)
-
-    @checked
-    def __init__(
-        self, every: Annotated[int, Parameter("steps from push to push.", low=1)] = 2
-    ) -> None:
-        self.every = every
-        self._steps = 0
-
-    def step(self, turn: RuleContext) -> Wait | None:
-        """Push where it is time, and mix all that came."""
-        self._steps += turn.trained
-        if turn.merging or (turn.trained and self._steps % self.every == 0):
-            turn.push_half()
-        for share in turn.shares():
-            turn.mix(share)
-        return None
-
-
-MINE = f"{__name__}:EveryNth"
+MINE = f"{EveryNth.__module__}:EveryNth"
 
 
 def ran(rule: str, **settings: Any) -> Any:
@@ -63,9 +34,3 @@ def test_p_in_the_spec_is_p_next_to_it() -> None:
     keys = ("rule", "rule_spec", "p", "emission")
     told = ["gosgd", "gosgd:p=0.5,emission=adaptive", 0.5, "adaptive"]
     assert [spec.summary[key] for key in keys] == [short.summary[key] for key in keys] == told
-
-
-@pytest.mark.parametrize("rule", ["nope", f"{MINE}:every=0", "sgp:p=1"])
-def test_a_spec_is_checked_before_anything_is_made(rule: str) -> None:
-    with pytest.raises(ConfigError):
-        SimulationConfig(rule=rule)

@@ -126,6 +126,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"worker": 3}, "simulate has no setting 'worker', did you mean 'workers'?"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
     ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
+    ({"wire": "topk:2"}, "fraction=2: it must be in"),
+    ({"wire": "int8", "exact": True}, "with exact"),
+    ({"shards": 3, "shards_per_push": 4, "task": "digits"}, "shards_per_push is 4: it must be fr"),
+    ({"shards": 100_000, "task": "digits"}, "shards is 100000: it must be from 1 to"),
+    ({"shards": 2, "task": "consensus"}, "shards is 2: it must be from 1 to 1"),
+    ({"rule": "allreduce", "wire": "int8"}, "'allreduce' needs numbers as they are"),
     ({"storm": "spot"}, "a storm needs time_s"),
     ({"storm": "spot", "time_s": 9.0, "faults": "[]"}, "faults and a storm are both given"),
     ({"storm": "spott", "time_s": 9.0}, "unknown storm 'spott', did you mean 'spot'"),
@@ -185,7 +191,9 @@ class Items:
 
 
 def noisy(batch: Any) -> Any:
-    return {"x": batch["x"] + 0.1 * torch.randn_like(batch["x"]), "y": batch["y"]}
+    """Draw from all three generators, by worker and step."""
+    noise = torch.randn_like(batch["x"]) + np.random.normal() + random.random()
+    return {"x": batch["x"] + 0.1 * noise, "y": batch["y"]}
 
 
 @pytest.mark.extended

@@ -128,21 +128,6 @@ def test_a_dry_run_shows_the_commands_by_machine_and_contacts_none(machines: Mac
     assert re.search(r"  RUMOR_ADVERTISE=tcp://127\.0\.0\.2:\d+\n", result.stdout)
 
 
-@pytest.mark.extended
-def test_one_interrupt_lets_all_peers_leave_properly(machines: Machines) -> None:
-    def interrupt() -> None:
-        machines.wait_until_training("run", IDS)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    arguments = machines.arguments(*QUICK, "--json", lines=["slots=2"])
-    with meanwhile(interrupt):
-        result = called(*arguments, "--", "mine.py", "--steps", "100000")
-    summary = json.loads(result.stdout)
-    assert [peer["state"] for peer in summary["peers_detail"]] == ["left"] * 3
-    assert summary["weight_units_total"] == summary["weight_units_expected"]
-    assert result.exit_code == 1 and "stopped before the end" in result.stderr
-
-
 def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> Result:
     """Lose contact with the second machine's peer, and let the others end once it has left."""
     left, over = machines.folder_of("127.0.0.2", "run", "peer-2"), machines.folder / "over"

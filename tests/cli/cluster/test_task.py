@@ -4,7 +4,6 @@ and processes started by hand with a list of addresses.
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from rumor.gossip import audit
 from rumor.train.runtime.script.cluster import cluster_task
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
@@ -25,10 +23,9 @@ from .. import called as command_line
 from .machines import SCRIPT, free_port
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
-TASKS = 8
 
 
-def slurm(rank: int, job: int, size: int = TASKS) -> dict[str, str]:
+def slurm(rank: int, job: int, size: int = 8) -> dict[str, str]:
     """Variables that Slurm sets for a task, with half of the tasks on each of two nodes."""
     half = size // 2
     return {
@@ -230,38 +227,3 @@ def test_one_command_line_founds_a_swarm_admits_late_peers_and_restarts_killed_o
     said = logs()
     assert said.count("loading torch") == 4 and said.count("founded a swarm") == 1
     assert said.count("joined: the model is now a copy of") == 3
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_job_continues_without_killed_tasks_and_loses_no_weight(
-    processes: "list[subprocess.Popen[bytes]]",
-) -> None:
-    job = job_with_free_ports(TASKS)
-    run = Path(f"runs/slurm-{job}")
-    folders = [run / "peers" / f"peer-{index}" for index in range(TASKS)]
-    options = "run --timing local --rule gosgd:p=0.3 --set log_every=5 --"
-    words = (*RUMOR, *options.split())
-    script = ("mine.py", "--steps", "400", "--until", "over")
-    for rank in range(TASKS):
-        processes.append(start(slurm(rank, job), *words, *script))
-    until(lambda: have_trained(folders, 20), "all train")
-    killed = (0, 3, 6)  # includes the founder, and one or two tasks of each node
-    for rank in killed:
-        processes[rank].send_signal(signal.SIGKILL)
-    Path("over").touch()
-    survivors = [rank for rank in range(TASKS) if rank not in killed]
-    for rank in survivors:
-        assert processes[rank].wait(LIMIT_S) == 0, logs()
-    for rank in killed:
-        assert processes[rank].wait() == -signal.SIGKILL
-    accounts = [account for folder in folders for account in read_ledgers(folder)]
-    names = {f"peer-{rank}" for rank in killed}
-    found = audit(accounts, {each.life for each in accounts if each.life[0] in names})
-    assert (
-        found.founded == found.held + found.in_flight + found.stranded + found.burned + found.died
-    )
-    assert found.held > 0 and found.died > 0 and found.in_flight == 0
-    for rank in survivors:
-        report = json.loads((run / f"peers/peer-{rank}/peer.json").read_text())
-        assert report["state"] == "finished" and report["steps"] >= 400

@@ -13,7 +13,6 @@ from typer.testing import Result
 from rumor.cli import app as whole
 from rumor.train.storage.jsonl import read_metrics
 
-from ...faults import fault
 from ...forked import forked_peers
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import until
@@ -270,42 +269,6 @@ def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
     assert summary["digest"] and Path("run/model.safetensors").is_file()
     told = "error: peer-0 trained, and then the script failed: RuntimeError: no room"
     assert told in said and "no peer finished" not in said
-
-
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.usefixtures("undrawn")
-def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins() -> None:
-    faults = [
-        fault(0.5, "crash", 1),
-        fault(0.5, "join"),
-        fault(0.6, "pause", 0, for_s=0.2),
-        fault(1.0, "restart", 1),
-    ]
-    Path("faults.json").write_text(json.dumps(faults))
-    logs = [Path(f"run/peers/{id}/log.txt").absolute() for id in ("peer-1", "join-1")]
-    over = Path("over").absolute()
-
-    def end() -> None:
-        """Let all end once the peer that is killed and the newcomer have begun."""
-        begun = [2, 1]
-        until(
-            lambda: [log.exists() and log.read_text().count("taking part") for log in logs] == begun
-        )
-        over.touch()
-
-    threading.Thread(target=end, daemon=True).start()
-    options = "-n 2 --faults faults.json --rule=gosgd:p=0.3 --set log_every=1"
-    summary, _ = trained(*options.split(), "--", "mine.py", "--steps", "100", "--until", str(over))
-    assert ends(summary, "id") == ["peer-0", "peer-1", "join-1"]
-    assert ends(summary) == ["finished"] * 3 and ends(summary, "lives") == [1, 2, 1]
-    done = {each["kind"]: each["done"][0]["what"] for each in summary["faults"]}
-    assert done == {
-        "crash": "peer-1 is killed",
-        "join": "join-1 starts",
-        "pause": "peer-0 stands still",
-        "restart": "peer-1 restarts from its last checkpoint",
-    }
 
 
 @pytest.mark.extended

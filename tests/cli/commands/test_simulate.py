@@ -3,7 +3,6 @@
 import io
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -336,29 +335,6 @@ def test_the_cost_of_a_run_is_announced(capsys: pytest.CaptureFixture[str]) -> N
     with display_on(sys.stderr, "mine") as show:
         show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
     assert told in capsys.readouterr().err
-
-
-# A shell that runs the tests in the background may make processes ignore Ctrl-C.
-PROGRAM = """
-import signal
-from rumor.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)
-main()
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_an_interrupted_process_prints_one_line_and_exits_with_status_130(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        assert process.stderr is not None
-        title = process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        *_, last = process.stderr.read().splitlines()
-    assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
-    assert last == "error: stopped; nothing was kept"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_reserves_its_own_new_folder_from_the_start(

@@ -19,7 +19,7 @@ from rumor.sim.study import StudyProgress
 from rumor.sim.study.execution.store import Store
 
 from ...forked import forked
-from ...sim.study.small import TOML, small_study, tables_of
+from ...sim.study.small import OWN_STUDY, TOML, own_task, small_study, tables_of
 from ..called import called
 
 
@@ -160,36 +160,15 @@ def test_whatever_ends_a_study_finished_trials_are_kept(
     assert again.exit_code == 0 and (trial == 1 or f"{trial - 1} finished before" in again.stderr)
 
 
-# In the first of two trials, it ends the study.
-OWN_TASK = """
-import os, signal, time, torch
-from rumor.train.tasks.task import Task
-def make(seed):
-    x = torch.ones(32, 2)
-    def loss(outputs, targets):
-        if seed == 0:
-            os.kill(os.getppid(), signal.SIGTERM)
-            time.sleep(600)
-        return ((outputs - targets) ** 2).mean()
-    return Task(name="own", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
-                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
-"""
-STUDY_OF_A_TASK = """
-seeds = 2
-[settings]
-task = "own:make"
-workers = 2
-steps = 3
-[grid]
-topology = ["ring"]
-"""
+# In the first of the trials, it ends the study.
+ENDS_THE_STUDY = "seed or os.kill(os.getppid(), signal.SIGTERM) or time.sleep(600)"
 
 
 @pytest.mark.extended
 @pytest.mark.live
 def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
-    Path("own.py").write_text(OWN_TASK)
-    Path("mine.toml").write_text(STUDY_OF_A_TASK)
+    Path("own.py").write_text(own_task(ENDS_THE_STUDY))
+    Path("mine.toml").write_text(OWN_STUDY)
     log = Path("log.txt")
     status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
     said = log.read_text()
@@ -251,39 +230,3 @@ def test_what_did_not_fit_is_empty_in_the_tables() -> None:
     assert done.exit_code == 0, done.output
     assert Path("runs/study-mine/summary.csv").read_text().count("\n") == 1
     assert "no trial has a result" in done.stdout
-
-
-def test_every_bad_trial_is_listed_before_anything_runs() -> None:
-    Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes"'))
-    done = run()
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "2 of 4 trials cannot run, and nothing was started" in done.stderr
-    assert "    hypercubes, seed 0\n    hypercubes, seed 1\n" in done.stderr
-    assert not Path("runs").exists()
-
-
-def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def cannot_fork(order: str) -> str:
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-
-    monkeypatch.setattr("rumor.sim.study.execution.runner.run_trial", cannot_fork)
-    done = run()
-    assert done.exit_code == 1 and "temporarily unavailable" in done.stderr
-    assert "cannot be written" not in done.stderr
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_task_that_kills_its_process_is_a_failure_of_its_trial() -> None:
-    Path("own.py").write_text(
-        OWN_TASK.replace("getppid(), signal.SIGTERM", "getpid(), signal.SIGKILL")
-    )
-    Path("mine.toml").write_text(STUDY_OF_A_TASK)
-    log = Path("log.txt")
-    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
-    said = log.read_text()
-    assert status == 1 and "Traceback" not in said, said
-    assert "its process was killed" in said and "1 trial failed" in said
-    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1

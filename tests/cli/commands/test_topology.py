@@ -140,28 +140,3 @@ def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
 
 def test_a_mean_that_is_never_reached_is_said() -> None:
     assert in_words(rounds_to_1e_3=None)["to a thousandth"][0] == "never"
-
-
-KEYS = {
-    "spec",
-    "n",
-    "directed",
-    "degree_max",
-    "diameter",
-    "doubly_stochastic",
-    "period",
-    "spectral_gap",
-    "second_eigenvalue",
-    "contraction",
-    "rounds_to_exact",
-    "rounds_to_1e-3",
-    "effective_neighbors",
-    "articulation_points",
-}
-
-
-def test_json_is_one_object_with_the_promised_keys() -> None:
-    facts = answer("one-peer-exponential", "-n", "16")
-    assert set(facts) >= KEYS
-    assert (facts["spec"], facts["n"], facts["rounds_to_exact"]) == ("one-peer-exponential", 16, 4)
-    assert facts["directed"] is True and facts["doubly_stochastic"] is True

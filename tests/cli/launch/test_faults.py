@@ -123,52 +123,38 @@ def test_times_count_from_the_moment_all_peers_train(tmp_path: Path) -> None:
 ALL = ("peer-0", "peer-1", "peer-2")
 
 
+CRASH = fault(1, "crash", "peer-1")
+LOST, KEPT = fault(2, "restart", "peer-1", state="lost"), fault(3, "restart", "peer-1")
+SOME = fault(1, "mass-restart", peers=["peer-0", "peer-2"], for_s=0.5, state="lost")
+PAUSES = fault(1, "pause", "peer-2", for_s=1), fault(3, "pause", "peer-2")
+GOES_ON = fault(3.5, "continue", "peer-2")
+JOINS = fault(1, "join", count=2), fault(2, "join")
+KILLS = "1 kill peer-0, 1 kill peer-1, 1 kill peer-2"
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("faults", "done"),
     [
+        ([CRASH, KEPT], "1 kill peer-1, 3 resume peer-1"),
         (
-            [fault(1, "crash", "peer-1"), fault(2, "restart", "peer-1")],
-            "1 kill peer-1, 2 resume peer-1",
-        ),
-        (
-            [
-                fault(1, "crash", "peer-1"),
-                fault(1, "crash", "peer-1"),
-                fault(2, "restart", "peer-1", state="lost"),
-                fault(3, "restart", "peer-1"),
-                fault(3, "crash", "peer-1"),
-            ],
+            [CRASH, CRASH, LOST, KEPT, fault(3, "crash", "peer-1")],
             "1 kill peer-1, 2 renew peer-1, 3 kill peer-1",
         ),
         (
             [fault(1, "mass-restart", for_s=0.5)],
-            "1 kill peer-0, 1 kill peer-1, 1 kill peer-2, "
-            "1.5 resume peer-0, 1.5 resume peer-1, 1.5 resume peer-2",
+            f"{KILLS}, 1.5 resume peer-0, 1.5 resume peer-1, 1.5 resume peer-2",
         ),
         (
-            [
-                fault(1, "crash", "peer-0"),
-                fault(1, "mass-restart", peers=["peer-0", "peer-2"], for_s=0.5, state="lost"),
-            ],
+            [fault(1, "crash", "peer-0"), SOME],
             "1 kill peer-0, 1 kill peer-2, 1.5 renew peer-2",
         ),
         (
-            [
-                fault(1, "pause", "peer-2", for_s=1),
-                fault(3, "pause", "peer-2"),
-                fault(3.5, "continue", "peer-2"),
-                fault(3.5, "continue", "peer-2"),
-            ],
+            [*PAUSES, GOES_ON, GOES_ON],
             "1 hold peer-2, 2 release peer-2, 3 hold peer-2, 3.5 release peer-2",
         ),
         (
-            [
-                fault(1, "join", count=2),
-                fault(2, "join"),
-                fault(3, "leave", "join-3"),
-                fault(3, "crash", "join-1"),
-            ],
+            [*JOINS, fault(3, "leave", "join-3"), fault(3, "crash", "join-1")],
             "1 start join-1, 1 start join-2, 2 start join-3, 3 leave join-3, 3 kill join-1",
         ),
         ([fault(1, "leave", "join-1"), fault(2, "join")], "2 start join-1"),
@@ -411,7 +397,6 @@ def test_the_schedule_in_the_docs_is_accepted(tmp_path: Path) -> None:
             fault(1, "partition", groups=[["peer-0", "peer-2"], ["peer-1"]]),
             "for_s 2, groups [['peer-0', 'peer-2'], ['peer-1']]",
         ),
-        (fault(1, "reset", "peer-1", every_s=0.2), "for_s 2, peer peer-1, every_s 0.2"),
     ],
 )
 def test_network_faults_are_reported(tmp_path: Path, struck: Fault, about: str) -> None:

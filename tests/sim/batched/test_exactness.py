@@ -18,7 +18,6 @@ from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
 from ...rules import (
-    ANY_OPTIMIZER,
     CUTTING,
     IN_MEMORY,
     NOT_PLAIN_ALONE,
@@ -239,54 +238,6 @@ def test_no_unit_of_weight_is_lost_or_made(rule: str, cut: dict[str, Any]) -> No
     assert 0 < held <= whole - summary["weight_units_in_flight"]
     assert (summary["mixed"] + summary["pushes"] > 0) == (rule not in IN_MEMORY)
     assert summary["mixed"] > 10 or "shards" not in cut
-
-
-class Mixture(nn.Module):
-    """Random layers, counters that are not shared, and two dtypes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 12)
-        self.norm = nn.BatchNorm1d(12)
-        self.dropout = nn.Dropout(0.3)
-        self.second = nn.Linear(12, 3).double()
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        hidden = torch.relu(self.norm(self.first(inputs)))
-        outputs: Tensor = self.second(self.dropout(hidden).double())
-        return outputs
-
-
-def mixture() -> Task:
-    rng = np.random.default_rng(0)
-    inputs = torch.from_numpy(rng.standard_normal((96, 6)).astype(np.float32))
-    targets = inputs[:, :3].argmax(dim=1)
-    given: dict[str, Any] = {"lr": 0.01, "batch_size": 16, "steps": 12}
-    return Task(
-        name="mixture",
-        model=Mixture,
-        train=(inputs, targets),
-        test=(inputs, targets),
-        loss=functional.cross_entropy,
-        accuracy=lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
-        optimizer=lambda parameters, lr: torch.optim.Adam(parameters, lr=lr),
-        **given,
-    )
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("rule", ANY_OPTIMIZER)
-def test_any_model_and_optimizer_will_do(rule: str) -> None:
-    settings = SETTINGS | OF_RULES[rule] | {"task": mixture(), "steps": 12, "batch_size": None}
-    run = simulate(**settings)
-    assert run.summary["engine"] == "loop"
-    assert run.model is not None
-    # Local to each worker: steps that its own batch normalization has seen.
-    assert int(run.model["norm.num_batches_tracked"]) == 12
-    assert run.model["second.weight"].dtype == torch.float64
-    assert run.summary["loss"] < run.series["loss"][0]
-    for change in ({"window": 1, "threads": 2}, {"engine": "auto"}):
-        check_same(simulate(**settings | change), run)
 
 
 @pytest.mark.parametrize("engine", ["loop", "dense"])

@@ -58,8 +58,21 @@ class Tempered(nn.Module):
         return outputs
 
 
+class Mixture(nn.Module):
+    """Counters that are not shared, and two dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(64, 12), nn.BatchNorm1d(12))
+        self.second = nn.Linear(12, 10).double()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.second(self.first(inputs).double())
+        return outputs
+
+
 @pytest.mark.extended
-@pytest.mark.parametrize("model", [turned, images, tied, compiled, Tempered])
+@pytest.mark.parametrize("model", [turned, images, tied, compiled, Tempered, Mixture])
 def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
     model: Callable[[], nn.Module],
 ) -> None:

@@ -2,11 +2,9 @@
 
 import multiprocessing
 import os
-import random
 import signal
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -71,26 +69,6 @@ class Telling(nn.Linear):
 def test_what_a_module_saves_beside_tensors_is_left_alone() -> None:
     run = simulate(task=task(lambda: Telling(4, 2)), workers=2, topology="ring", engine="loop")
     assert run.model is not None and set(run.model) == {"weight", "bias"}
-
-
-class Chancy(nn.Module):
-    """Draws from all three generators in its step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(4, 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.inner(inputs)
-        if self.training:
-            outputs = outputs + float(np.random.normal()) + random.random()
-        return outputs
-
-
-def test_chance_of_numpy_and_python_is_drawn_by_worker_and_step() -> None:
-    settings: dict[str, Any] = {"workers": 3, "topology": "ring", "engine": "loop"}
-    runs = [simulate(task=task(Chancy), **settings, threads=threads) for threads in (1, 2)]
-    assert runs[0].summary["digest"] == runs[1].summary["digest"]
 
 
 @pytest.mark.extended

@@ -59,24 +59,6 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
         simulate(task=consensus(values), workers=2, topology="ring", steps=20, wire="float16")
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"wire": "topk:2"}, "fraction=2: it must be in"),
-        ({"wire": "int8", "exact": True}, "with exact"),
-        ({"shards": 3, "shards_per_push": 4}, "shards_per_push is 4: it must be from 1 to shards"),
-        ({"shards": 100_000}, "shards is 100000: it must be from 1 to"),
-        ({"task": "consensus", "shards": 2}, "shards is 2: it must be from 1 to 1"),
-        ({"rule": "allreduce", "wire": "int8"}, "'allreduce' needs numbers as they are"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        given: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 5} | settings
-        simulate(**given)
-
-
 def test_memory_for_what_was_last_sent_is_counted() -> None:
     def wanted(wire: str) -> float:
         with pytest.raises(ConfigError) as refused:

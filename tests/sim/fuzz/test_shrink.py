@@ -2,16 +2,13 @@
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.sim.fuzz import OPTIONS, CampaignConfig, run_campaign, shrink
 from rumor.sim.fuzz.shrink import among, minimize
 from rumor.train.faults.schedule import read_faults
 
 from ...faults import fault
-from .mutants import MUTANTS
 
 
 @given(st.sets(st.integers(0, 39)))
@@ -22,17 +19,6 @@ def test_only_the_items_that_fail_together_are_left(needed: set[int]) -> None:
 def test_one_of_several_interchangeable_items_is_left() -> None:
     left = minimize(range(20), lambda some: any(item > 11 for item in some))
     assert len(left) == 1
-
-
-@pytest.mark.extended
-def test_a_failure_always_shrinks_to_the_same_size() -> None:
-    plant = MUTANTS["first-shard-asked"]
-    config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
-    (broken,) = run_campaign(config).failed
-    drawn, small = config.spec(broken.seed), broken.spec
-    assert shrink(drawn, broken.failure.invariant, plant) == small
-    assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
-    assert set(small.without) <= set(OPTIONS)
 
 
 def test_faults_of_removed_peers_are_removed_too() -> None:

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip.protocol.rule import requirements_of
-from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
@@ -196,23 +194,3 @@ def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -
     taken = sum(worker.total_steps for worker in fleet.workers)
     # News of others' steps takes a second or so, in which four of them take forty.
     assert 1000 <= taken < 1200
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    "rule", [name for name in RULES if not requirements_of(make_rule(name)).fixed_members]
-)
-def test_the_same_plan_gives_the_same_program(rule: str) -> None:
-    faults = [
-        fault(3.0, "loss", rate=0.1),
-        fault(5.0, "crash", peer=1, after=2),
-        fault(8.0, "restart", peer=1),
-        fault(10.0, "join", count=2),
-        fault(12.0, "partition", groups=[[0, 1]], for_s=12.0),
-    ]
-    programs = []
-    for _ in range(2):
-        p = 0.5 if rule == "gosgd" else None
-        fleet = live_on(fleet_of(*faults, rule=rule, p=p, network="lossy"))
-        programs.append([(lv.workers, lv.steps, lv.operations) for lv in fleet.program.take()])
-    assert programs[0] == programs[1]

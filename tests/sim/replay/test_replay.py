@@ -419,20 +419,6 @@ def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Pat
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_task_that_has_changed_since_is_told_at_the_start(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import noisytask  # type: ignore[import-not-found]
-
-    make = noisytask.nn.Linear
-    monkeypatch.setattr(noisytask.nn, "Linear", lambda a, b: make(a, b).requires_grad_(a == 6))
-    found = replay(copy)
-    assert found.difference is not None and found.difference.record == 0
-    assert "other tensors" in found.difference.what
-
-
-@pytest.mark.extended
-@pytest.mark.live
 def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.99.0")
     found = replay(copy)

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import GoSGD, ProtocolConfig, Rule, RuleContext
-from rumor.gossip.effects.effects import Halt, Wait, X
+from rumor.gossip import GoSGD, ProtocolConfig, Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
-from rumor.gossip.rules.synchronous.allreduce import AllReduce
-from rumor.sim import NetworkConfig, Run, simulate
+from rumor.sim import NetworkConfig, simulate
 from rumor.sim.batched.vector_tasks import consensus, noise
 from rumor.topology import parse
 
@@ -133,37 +131,6 @@ def test_averages_of_random_pairs_contract_as_published(size: int) -> None:
     assert np.std(left) / sqrt(len(left)) < 0.1 / sqrt(size)
 
 
-class PerSyn:
-    """Average all every *tau* steps, and do nothing in between."""
-
-    name = "persyn"
-    registers = AllReduce.registers
-    outstanding_max = AllReduce.outstanding_max
-    requirements = AllReduce.requirements
-
-    def __init__(self, tau: int) -> None:
-        self._tau = tau
-        self._average = AllReduce()
-
-    def step(self, turn: RuleContext) -> Wait | Halt | None:
-        return None if turn.step % self._tau else self._average.step(turn)
-
-
-@pytest.mark.parametrize(("n", "tau"), [(8, 1), (8, 2), (8, 7), (6, 4)])
-def test_noise_of_averaging_every_tau_steps(n: int, tau: int) -> None:
-    """PerSyn: (M - 1)(tau + 1) / 2, right after a step, in the mean over a period of tau."""
-    points = run_bare(
-        noise(dim=200), lambda: PerSyn(tau), workers=n, topology="complete", steps=tau * 12
-    )
-    found = [point.disagreement_stepped for point in points][1:]
-    assert len(found) == 12 * tau
-    # 12 periods of 200 coordinates and n - 1 directions, each a square of noise: 1 to 2 %.
-    assert np.mean(found) == pytest.approx((n - 1) * (tau + 1) / 2, rel=0.08)
-    after = found[tau - 1 :: tau], found[::tau]
-    assert np.mean(after[0]) == pytest.approx((n - 1) * tau, rel=0.1)
-    assert np.mean(after[1]) == pytest.approx(n - 1, rel=0.1)
-
-
 @pytest.mark.parametrize(
     ("network", "steps"),
     [
@@ -218,48 +185,6 @@ def test_noise_of_one_peer_exponential(n: int) -> None:
     assert found == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
-@pytest.mark.parametrize("topology", ["one-peer-exponential", "hypercube-matching", "base-k"])
-def test_pairs_are_exact_after_log2_n_rounds_and_not_before(topology: str, rounds: int) -> None:
-    """Ying et al., NeurIPS 2021; at n = 2^k."""
-    run = rounds_of(topology, 2**rounds, steps=2 * rounds)
-    disagreement = run.series["disagreement"]
-    assert run.series["steps"].tolist() == list(range(2 * rounds + 1))
-    assert (disagreement[:rounds] > 1e-3).all() and (disagreement[rounds:] < EXACT).all()
-
-
-@pytest.mark.parametrize("n", [6, 7, 12])
-def test_elsewhere_one_peer_exponential_is_never_exact_and_base_k_is(n: int) -> None:
-    """Takezawa et al., NeurIPS 2023: within 2 log2(n) + 2 rounds."""
-    never = rounds_of("one-peer-exponential", n, steps=10).series["disagreement"]
-    assert (never > 1e-9).all()
-    exact = rounds_of("base-k", n, steps=int(2 * np.log2(n) + 2)).series["disagreement"]
-    assert exact[0] > 1 and exact[-1] < EXACT
-
-
-def rounds_of(topology: str, n: int, steps: int) -> Run:
-    return simulate(
-        task=consensus(dim=4), rule="dpsgd", topology=topology, workers=n, steps=steps,
-        network="ideal", eval_every=1, step_s=STEP_S,
-    )  # fmt: skip
-
-
-class Unweighted:
-    """Push to all neighbors and average evenly with whatever comes: push-sum without weights."""
-
-    name = "unweighted"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 64
-
-    def step(self, turn: RuleContext) -> None:
-        for peer in turn.neighbors():
-            if turn.can_push(peer):
-                turn.push(peer, 1)
-        for share in turn.shares():
-            turn.combine(X, [(0.5, X), (0.5, share)])
-            turn.accept(share)
-
-
 LATE = NetworkConfig(latency_s=0.8 * STEP_S, jitter=0.5, duplicates=0.1)
 """Shares arrive one to several steps late, and some twice."""
 
@@ -300,16 +225,6 @@ def test_push_sum_is_exact_under_delay_and_on_any_graph(
     end = end_of(rule, topology, network)
     assert end.reading.traffic.refusals == 0
     assert np.abs(end.x).max() < 1e-4
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("network", ["ideal", LATE], ids=["ideal", "late"])
-@pytest.mark.parametrize("topology", ["star", "scale-free"])
-def test_without_weights_the_average_is_biased(topology: str, network: str | NetworkConfig) -> None:
-    end = end_of(Unweighted, topology, network)
-    assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
-    # A single one of the 8 numbers would be off by 1, their true mean by nothing.
-    assert np.sqrt(np.square(end.x.mean(axis=0)).mean()) > 0.05
 
 
 def test_a_share_that_comes_back_leaves_its_weight_with_newer_values() -> None:

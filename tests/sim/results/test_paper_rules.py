@@ -1,6 +1,5 @@
 """What papers say of the rules when they train: what converges, what waits, what data does."""
 
-from functools import cache
 from math import ceil, floor, log2
 from typing import Any
 
@@ -11,7 +10,7 @@ from rumor.gossip.rules.registry import RULES
 from rumor.sim import NetworkConfig, Run, simulate
 from rumor.sim.models.step_time import make_step_time
 
-from ...rules import OUTER, PLAIN_SGD, TREES, fitting, topology_of
+from ...rules import OUTER, PLAIN_SGD, fitting, topology_of
 
 # A power of two, of which sums are exact.
 STEP_S = 0.125
@@ -45,73 +44,6 @@ def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
     assert run.summary["loss"] < (1e-3 if rule == "epidemic" else 3e-4)
     # Single workers are about as good: they agree.
     assert run.series["loss_quantiles"][-1].max() < 1e-2
-
-
-def trained(rule: str, topology: str, partition: str, seed: int) -> Run:
-    settings: dict[str, Any] = plainly(rule) if rule in PLAIN_SGD else {"lr": 0.05}
-    return simulate(
-        task="digits", workers=16, rule=fitting(rule)["rule"], topology=topology, seed=seed,
-        p=1.0 if rule == "gosgd" else None, partition=partition, engine="dense",
-        # On a tree, what a worker learns is late wherever else it counts.
-        steps=200 if rule in TREES else 100, eval_every=100, **settings,
-    )  # fmt: skip
-
-
-SEEDS = pytest.mark.parametrize("seeds", [1, pytest.param(2, marks=pytest.mark.slow)])
-
-
-@cache
-def median_worker(rule: str, topology: str, partition: str, seeds: int) -> float:
-    """Accuracy of the worker in the middle, the mean over so many seeds."""
-    found = [
-        trained(rule, topology, partition, seed).series["accuracy_quantiles"][-1, 2]
-        for seed in range(1, 1 + seeds)
-    ]
-    return float(np.mean(found))
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("rule", RULES)
-def test_where_all_have_the_same_data_every_rule_learns_alike(rule: str) -> None:
-    # Of 16, each sends to as many as on the exponential graph.
-    # An outer rate of .4 is for longer runs.
-    others = {"epidemic": "epidemic:s=4", "sparseloco": "sparseloco:h=5,lr=0.8"}
-    spec = others.get(rule, rule)
-    run = trained(spec, topology_of(rule), "shared", seed=1)
-    assert run.summary["accuracy"] > 0.9
-    assert run.series["accuracy_quantiles"][-1].min() > 0.85
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("rule", PLAIN_SGD)
-def test_where_each_has_data_of_its_own_correcting_for_it_pays(rule: str) -> None:
-    """Tang et al., ICML 2018; Lin et al., ICML 2021; Yuan et al., ICCV 2021: on a sparse graph."""
-    plain, corrected = (median_worker(each, "ring", "dirichlet:0.1", 1) for each in ("dpsgd", rule))
-    assert corrected > plain + 0.05
-
-
-@pytest.mark.extended
-@SEEDS
-def test_where_each_has_data_of_its_own_the_better_graph_learns_more(seeds: int) -> None:
-    """Vogels et al., NeurIPS 2021, table of 16 workers on Dirichlet data: an exact average loses
-    nothing, a ring most, changing exponential graphs are in between. Only the order carries over.
-    """
-    exact = median_worker("allreduce", "complete", "dirichlet:0.1", seeds)
-    assert exact > 0.9
-    for rule in ("dpsgd", "sgp"):
-        ring = median_worker(rule, "ring", "dirichlet:0.1", seeds)
-        exponential = median_worker(rule, "one-peer-exponential", "dirichlet:0.1", seeds)
-        assert exact > exponential + 0.03 > ring + 0.1
-
-
-@pytest.mark.extended
-@SEEDS
-def test_the_less_alike_data_is_the_less_a_ring_learns(seeds: int) -> None:
-    """The same table, row of D-PSGD: 87.4, 79.9, 53.9 as the parameter of Dirichlet falls."""
-    parts = ("iid", "dirichlet:0.1", "shards:1")
-    found = [median_worker("dpsgd", "ring", part, seeds) for part in parts]
-    assert found[0] > 0.9
-    assert found[0] > found[1] + 0.1 and found[1] > found[2] + 0.1
 
 
 def consensus_run(rule: str, **settings: Any) -> Run:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rumor.sim.study.study import Axis, Point, Study
 
-__all__ = ["TOML", "grid_of", "small_study", "tables_of"]
+__all__ = ["OWN_STUDY", "TOML", "grid_of", "own_task", "small_study", "tables_of"]
 
 TOML = """
 title = "A small one"
@@ -22,6 +22,33 @@ p = 0.5
 topology = ["ring", "complete"]
 """
 """A study as a file has it: four trials."""
+
+
+OWN_STUDY = """
+seeds = 3
+[settings]
+task = "own:make"
+workers = 2
+steps = 3
+[grid]
+topology = ["ring"]
+"""
+"""A study of `own_task`: three trials."""
+
+
+def own_task(act: str) -> str:
+    """A module with a task, whose loss acts first: a statement, which may look at the *seed*."""
+    return f"""
+import os, signal, time, torch
+from rumor.train.tasks.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        {act}
+        return ((outputs - targets) ** 2).mean()
+    return Task(name="own", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
 
 
 def small_study(*, seeds: int = 2, topology: Any = ("ring", "complete"), **settings: Any) -> Study:

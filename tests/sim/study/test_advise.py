@@ -165,12 +165,3 @@ def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
     given = {"task": "consensus", "rule": "gosgd:p=0.5", "topology": "ring", "wire": "float32"}
     with pytest.raises(ConfigError, match="the task has no loss"):
         advise(fleet(*EVEN), tmp_path, given=given, seeds=1, jobs=1)
-
-
-@pytest.mark.extended
-def test_a_rule_that_waits_is_slower_where_one_peer_is(tmp_path: Path) -> None:
-    given = {"steps": 60, "topology": "complete", "wire": "float32"}
-    peers = fleet(0.1, 0.1, 0.1, 0.5)
-    found = advise(peers, tmp_path, given=given, seeds=1, target=0.6, jobs=1)
-    order = [row.label for row in found.comparison.rows]
-    assert order.index("gosgd:p=0.5 on complete") < order.index("allreduce on complete")

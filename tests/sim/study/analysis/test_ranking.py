@@ -77,6 +77,20 @@ def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
     assert 0.65 * 60 < told < 0.95 * 60
 
 
+@pytest.mark.extended
+def test_of_points_that_are_alike_one_is_rarely_called_worse() -> None:
+    """About one trial in ten does not arrive."""
+    rng, wrong, missed = np.random.default_rng(5), 0, 0
+    for _ in range(60):
+        drawn = 5 * np.exp(0.1 * rng.standard_normal((5, 3)))
+        times = {str(n): tuple(s if s < 5.7 else None for s in row) for n, row in enumerate(drawn)}
+        wrong += any(row.verdict is Verdict.WORSE for row in compare(_exact(times)).rows)
+        missed += int((drawn >= 5.7).sum())
+    assert 0.04 < missed / (60 * 5 * 3) < 0.2
+    # So many come once in a hundred times where the rate is 5 %.
+    assert wrong <= stats.binom.ppf(0.99, 60, 0.05)
+
+
 def test_the_same_figure_with_every_seed_is_a_tie() -> None:
     times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (4.0, 5.0, 6.0), "dpsgd": (6.0, 4.0, 5.0)}
     found = compare(_exact(times))

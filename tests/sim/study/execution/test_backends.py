@@ -17,7 +17,7 @@ from rumor.sim.study import Results, load_results, read_study, run_study, write_
 from rumor.sim.study.execution.backends import answers, read_backend
 
 from ....waiting import LIMIT_S
-from ..small import TOML, tables_of
+from ..small import OWN_STUDY, TOML, own_task, tables_of
 
 
 @pytest.fixture
@@ -126,36 +126,12 @@ def test_a_dask_cluster_gives_the_same_bytes(
     assert tables_of(folder) == expected
 
 
-DEADLY = """
-import os, torch
-from rumor.train.tasks.task import Task
-def make(seed):
-    x = torch.ones(32, 2)
-    def loss(outputs, targets):
-        if seed == 1:
-            os.kill(os.getpid(), 9)
-        return ((outputs - targets) ** 2).mean()
-    return Task(name="mine", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
-                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
-"""
-
-DEADLY_STUDY = """
-seeds = 3
-[settings]
-task = "deadly_task:make"
-workers = 2
-steps = 3
-[grid]
-topology = ["ring"]
-"""
-
-
 @pytest.fixture
 def deadly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A study of three trials, of which the second kills its process."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "deadly_task.py").write_text(DEADLY)
-    (tmp_path / "deadly.toml").write_text(DEADLY_STUDY)
+    (tmp_path / "own.py").write_text(own_task("seed != 1 or os.kill(os.getpid(), 9)"))
+    (tmp_path / "deadly.toml").write_text(OWN_STUDY)
     return tmp_path / "deadly.toml"
 
 

@@ -1,7 +1,6 @@
 """The report of a study as a file: what stands in it, whatever the study is like."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -95,57 +94,34 @@ def rates(labels: object) -> Course:
     return Course(rate_s=6.0 if "star" in str(labels) else 2.0, noise=0.1)
 
 
-PAIR: dict[str, Sequence[str]] = {"rule": ["gosgd", "sgp"]}
+ALL, PAIR = results_of({"topology": GRAPHS}), results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
+NAMED = results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")
+BROKEN = results_of({"topology": GRAPHS}, lambda at: None if "star" in str(at) else Course())
+BEGUN = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
+THREE = results_of({"topology": ["ring", "complete", "star"]}, rates)
+ONE_SEED = results_of({"topology": GRAPHS}, seeds=1)
+FAILED = "3 trials failed.* star, seed 1: 4 workers of 16 diverged.*What came out"
+APART = r"no significant difference \(detectable: \d+ %\) 3 of 3"
+STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3"
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("results", "study", "told", "not_told"),
     [
+        (NAMED, {}, r"Graphs Which one\? .*complete.* Trials 12 of 12", "reference"),
+        (BROKEN, {}, FAILED, "not run"),
+        (BEGUN, {}, "4 trials have not run.*Trials", "trials failed"),
+        (THREE, {}, f"{APART}.*{STAR}", "One seed"),
+        (ONE_SEED, {}, "One seed, so how much of a difference is noise is not known", "±"),
         (
-            results_of({"topology": GRAPHS}, title="Graphs", question="Which one?"),
-            {},
-            r"Graphs Which one\? .*complete.* Trials 12 of 12",
-            "reference",
-        ),
-        (
-            results_of({"topology": GRAPHS}, lambda at: None if "star" in str(at) else Course()),
-            {},
-            "3 trials failed.* star, seed 1: 4 workers of 16 diverged.*What came out",
-            "not run",
-        ),
-        (
-            results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2),
-            {},
-            "4 trials have not run.*Trials",
-            "trials failed",
-        ),
-        (
-            results_of({"topology": ["ring", "complete", "star"]}, rates),
-            {},
-            r"no significant difference \(detectable: \d+ %\) 3 of 3.*"
-            r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3",
-            "One seed",
-        ),
-        (
-            results_of({"topology": GRAPHS}, seeds=1),
-            {},
-            "One seed, so how much of a difference is noise is not known",
-            "±",
-        ),
-        (
-            results_of({"topology": GRAPHS}),
+            ALL,
             {"reference": "complete"},
             "Where complete is first, the study's reference,",
             "failed",
         ),
-        (results_of(PAIR, target=0.3), {}, "Target accuracy 30 %", "Target loss"),
-        (
-            results_of(PAIR, target=0.3),
-            {"metrics": ("time_to_loss_s",)},
-            "Target loss 0.3",
-            "30 %",
-        ),
+        (PAIR, {}, "Target accuracy 30 %", "Target loss"),
+        (PAIR, {"metrics": ("time_to_loss_s",)}, "Target loss 0.3", "30 %"),
     ],
 )
 def test_a_page_says(results: Results, study: dict[str, Any], told: str, not_told: str) -> None:
