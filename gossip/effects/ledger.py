@@ -34,6 +34,10 @@ class Kind(StrEnum):
     """Destroyed: a swarm was given up, or no peer was left to take the weight."""
 
 
+# Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
+_ACCEPTED, _PUSHED, _SETTLED = Kind.ACCEPTED, Kind.PUSHED, Kind.SETTLED
+_FOUNDED, _BURNED = Kind.FOUNDED, Kind.BURNED
+
 NO_DECISION = 0, 0
 """Default for a missing entry of `Account.decided`."""
 
@@ -84,23 +88,23 @@ class Account:
     def apply(self, entry: Entry) -> Entry:
         """Apply *entry* and return it, or raise LocalProtocolError and stay as it was."""
         kind, weight, other = entry.kind, entry.weight, (entry.peer, entry.incarnation)
-        if kind is Kind.ACCEPTED:
+        if kind is _ACCEPTED:
             last = self.decided.get(other, NO_DECISION)[0]
             if weight < 0 or entry.seq <= last:
                 raise LocalProtocolError(f"{entry}: decided already")
             self.weight += weight
             self.decided[other] = entry.seq, weight
-        elif kind is Kind.PUSHED:
+        elif kind is _PUSHED:
             if not 0 <= weight <= self.weight:
                 raise LocalProtocolError(f"{entry}: more than is held")
             if other in self.outstanding:
                 raise LocalProtocolError(f"{entry}: an escrow is outstanding there")
             self.weight -= weight
             self.outstanding[other] = Outstanding(entry.seq, weight)
-        elif kind is Kind.FOUNDED:
+        elif kind is _FOUNDED:
             self.founded += weight
             self.weight += weight
-        elif kind is Kind.BURNED:
+        elif kind is _BURNED:
             if not 0 <= weight <= self.weight:
                 raise LocalProtocolError(f"{entry}: more than is held")
             self.weight -= weight
@@ -109,7 +113,7 @@ class Account:
             escrow = self.outstanding.get(other)
             if escrow is None or escrow.seq != entry.seq:
                 raise LocalProtocolError(f"{entry} names no outstanding escrow")
-            if kind is Kind.SETTLED:
+            if kind is _SETTLED:
                 if not 0 <= weight <= escrow.escrow:
                     raise LocalProtocolError(f"{entry}: more than the escrow")
                 self.weight += escrow.escrow - weight

@@ -24,6 +24,9 @@ __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
 
+# Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
+_ACCEPTED, _STAGED, _READY = Kind.ACCEPTED, IncomingState.STAGED, IncomingState.READY
+
 PROGRESS_REPORTS = 10
 """Progress reports to the sender within the time after which it would give up."""
 
@@ -57,23 +60,29 @@ class Inbox:
         """Accept a whole share that came in one message."""
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
-        transfer = self._open(share, message, now)
-        if transfer is not None:
-            self._log.emit(Stage(share, 0, message.size_bytes, message.form))
+        if self._admits(share, message):
+            size = message.size_bytes
+            transfer = IncomingTransfer(share, message, size, now, _NEVER, received_bytes=size)
+            self.transfers[share.sender, share.incarnation] = transfer
+            self._log.emit(Stage(share, 0, size, message.form))
             self._complete(transfer)
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
         """Accept a share frame by frame or from memory, or refuse it before its bytes are sent."""
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
-        transfer = self._open(share, message, now)
-        if transfer is None:
+        if not self._admits(share, message):
             known = self._find(share)
             if known is None or known.offer != message:
                 return
             if known.state is IncomingState.ARRIVING:
                 self._grant(known, now, repeat=True)
-        elif message.segment:
+            return
+        window = window_bytes(self._config, message.frame_bytes, self._schema.shards)
+        window, stalled_s = min(window, message.size_bytes), now + self._config.stall_s
+        transfer = IncomingTransfer(share, message, window, now, stalled_s)
+        self.transfers[share.sender, share.incarnation] = transfer
+        if message.segment:
             transfer.state = IncomingState.ATTACHING
             self._log.emit(Attach(share, message.segment, message.size_bytes, message.form))
         elif message.eager_bytes >= transfer.window_bytes:
@@ -145,7 +154,7 @@ class Inbox:
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
         """Record that a staged share is *finite*, or have it *returned* if it is not."""
         transfer = self._find(share)
-        if transfer is None or transfer.state is not IncomingState.STAGED:
+        if transfer is None or transfer.state is not _STAGED:
             return
         transfer.is_finite = finite
         # A share that a round needs would be pushed again forever: its rule decides. No rule sees a
@@ -153,7 +162,7 @@ class Inbox:
         if not finite and (returned or transfer.offer.held):
             self.decide(transfer, 0, "not finite")
         else:
-            transfer.state = IncomingState.READY
+            transfer.state = _READY
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a new share before any of its bytes are read."""
@@ -186,8 +195,8 @@ class Inbox:
             if earlier and not transfer.whole:
                 self.decide(transfer, 0, "its sender restarted")
 
-    def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
-        """Create the transfer of an offered share; None if it is not new, or is refused."""
+    def _admits(self, share: ShareId, message: Offer) -> bool:
+        """Return True if an offered share is new and is not refused."""
         size = message.form.size_bytes(self._schema, share.shard)
         if message.size_bytes != size:
             raise RemoteProtocolError(
@@ -197,7 +206,7 @@ class Inbox:
             what = "to be read that has weight" if message.held else "without weight"
             raise RemoteProtocolError(f"a share {what}", share.sender)
         if not self._is_new(share):
-            return None
+            return False
         reason = self._validate(share, message)
         if not reason and len(self.transfers) >= self._config.staged_max:
             reason = "busy"
@@ -209,12 +218,7 @@ class Inbox:
                 reason = "more weight than there can be"
         if reason:
             self._refuse(share, reason)
-            return None
-        window = window_bytes(self._config, message.frame_bytes, self._schema.shards)
-        window, stalled_s = min(window, message.size_bytes), now + self._config.stall_s
-        transfer = IncomingTransfer(share, message, window, now, stalled_s)
-        self.transfers[share.sender, share.incarnation] = transfer
-        return transfer
+        return not reason
 
     def _is_new(self, share: ShareId) -> bool:
         """Return True if a share is new; the previous one from its sender then ends."""
@@ -246,7 +250,7 @@ class Inbox:
         return None if index in transfer.chunks else transfer
 
     def _complete(self, transfer: IncomingTransfer) -> None:
-        transfer.state, transfer.deadline_s = IncomingState.STAGED, _NEVER
+        transfer.state, transfer.deadline_s = _STAGED, _NEVER
         transfer.received_bytes = transfer.offer.size_bytes
         self._log.emit(Inspect(transfer.id))
 
@@ -267,7 +271,7 @@ class Inbox:
         self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
-        entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
+        entry = Entry(_ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
         self._log.record(entry)
         self._acknowledge(share, accepted, bytes_s)
 

@@ -24,6 +24,10 @@ __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned"
 
 _NEVER = float("inf")
 
+# Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
+_PUSHED, _SETTLED, _LENT = Kind.PUSHED, Kind.SETTLED, EscrowState.LENT
+_WHOLE, _ACK, _BOOK = EscrowEvent.WHOLE, EscrowEvent.ACK, EscrowEvent.BOOK
+
 EXCUSED_AFTER = 2
 """Unanswered queries after which a receiver is excused: one query may be lost, and one answer."""
 
@@ -86,7 +90,7 @@ class Outbox:
         shown: bool = False,
     ) -> None:
         """Move the offered weight into escrow, and send or offer the share."""
-        self._log.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
+        self._log.record(Entry(_PUSHED, offer.escrow, peer, incarnation, offer.seq))
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:
             link = self._links[peer] = LinkEstimator(self._config, incarnation)
@@ -94,7 +98,7 @@ class Outbox:
         self.transfers[peer] = transfer
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
-            self._on(transfer, EscrowEvent.WHOLE, now)
+            self._on(transfer, _WHOLE, now)
         elif shown and now >= link.memory_due_s:
             self._on(transfer, EscrowEvent.LEND, now)
         elif self._acquires_link(transfer):
@@ -121,12 +125,14 @@ class Outbox:
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
         """Settle a share, and learn from the answer what the link carries."""
-        transfer, share = self.transfers.get(peer), (incarnation, message.seq)
-        if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
+        transfer = self.transfers.get(peer)
+        if transfer is None or transfer.incarnation != incarnation:
+            return
+        if transfer.offer.seq != message.seq:
             return
         # An answer may be to a query instead of the push (Karn's rule), or come after a silence.
         measures = transfer.questions == 0 and transfer.state in _SENT
-        if not self._on(transfer, EscrowEvent.ACK, now, message.accepted):
+        if not self._on(transfer, _ACK, now, message.accepted):
             return
         link = transfer.link
         if measures:
@@ -286,13 +292,13 @@ class Outbox:
     def _take_answer(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
         escrow = transfer.offer.escrow
         # An answer to a share that was not sent can only refuse it.
-        if accepted > (escrow if transfer.state >= EscrowState.LENT else 0):
+        if accepted > (escrow if transfer.state >= _LENT else 0):
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         transfer.accepted = accepted
         comes_back = accepted < escrow and transfer.peer not in self.renounced
         if self._config.exact and comes_back and transfer.snapshot:
             return EscrowEvent.VALUES_BACK
-        return EscrowEvent.BOOK
+        return _BOOK
 
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
@@ -327,7 +333,7 @@ class Outbox:
         offer, accepted = transfer.offer, transfer.accepted
         receiver, renounced = (transfer.peer, transfer.incarnation), transfer.peer in self.renounced
         self._forget(transfer)
-        self._log.record(Entry(Kind.SETTLED, accepted, *receiver, offer.seq))
+        self._log.record(Entry(_SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
         if accepted == 0 and not offer.held:

@@ -41,13 +41,6 @@ class RuleContext:
         merging: True if all peers have finished, and only need to reach agreement.
         returned: Pushes since the last call of which nothing was accepted.
         elapsed_s: Seconds since the last call, 0 at the first.
-        samples: Number of samples in that step, None if unknown.
-        lr: Learning rate of that step, None if unknown; see `Requirements.lr`.
-        step: Optimizer steps taken so far.
-        founders: Number of peers that founded together, including this one.
-        rests: True if this peer has pushed enough in this round of merging.
-        finished: True if this peer takes no more optimizer steps, and continues mixing.
-        measured: True if this call is the answer to `measure`, at the same step boundary.
     """
 
     def __init__(
@@ -58,11 +51,6 @@ class RuleContext:
         self.now = now
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
-        self.samples = state.samples if trained else None
-        self.lr = state.lr if trained else None
-        self.step, self.founders, self.rests = self.table.step, state.founders, state.rests
-        self.finished = self.table.phase is Phase.FINISHED
-        self.measured = state.distances is not None
         self.merging = merging
         self.rng: np.random.Generator = state.rng
         self._shard_states = shard_states = state.shard_states
@@ -80,6 +68,43 @@ class RuleContext:
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
         if not within_step and state.distances is None:
             state.called_s = now
+
+    # Properties, since a rule reads few of them in a call.
+
+    @property
+    def samples(self) -> int | None:
+        """Number of samples in that step; None if unknown."""
+        return self._state.samples if self.trained else None
+
+    @property
+    def lr(self) -> float | None:
+        """Learning rate of that step; None if unknown, see `Requirements.lr`."""
+        return self._state.lr if self.trained else None
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken so far."""
+        return self.table.step
+
+    @property
+    def founders(self) -> int:
+        """Number of peers that founded together, including this one."""
+        return self._state.founders
+
+    @property
+    def rests(self) -> bool:
+        """True if this peer has pushed enough in this round of merging."""
+        return self._state.rests
+
+    @property
+    def finished(self) -> bool:
+        """True if this peer takes no more optimizer steps, and continues mixing."""
+        return self.table.phase is Phase.FINISHED
+
+    @property
+    def measured(self) -> bool:
+        """True if this call is the answer to `measure`, at the same step boundary."""
+        return self._state.distances is not None
 
     @property
     def round(self) -> int:

@@ -49,6 +49,9 @@ from .validation import MessageFilter
 
 __all__ = ["Protocol"]
 
+# Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
+_TRAINING, _FINISHED = Phase.TRAINING, Phase.FINISHED
+
 
 class Protocol:
     """One incarnation of one peer.
@@ -159,7 +162,7 @@ class Protocol:
     @property
     def merging(self) -> bool:
         """True if all live peers have finished, and only need to reach agreement."""
-        return self.phase is Phase.FINISHED and self.state.table.over
+        return self.phase is _FINISHED and self.state.table.over
 
     def known(self) -> tuple[Member, ...]:
         """Return the other peers that have not left, live or dead, sorted by id."""
@@ -186,7 +189,7 @@ class Protocol:
         phase, due_s = self.state.table.phase, self.state.deadline()
         if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
-        elif phase > Phase.TRAINING:
+        elif phase > _TRAINING:
             due_s = min(due_s, self._leaving.due_s)
         if phase is Phase.LEFT or self._membership is None:
             return due_s
@@ -228,7 +231,7 @@ class Protocol:
         phase = state.table.phase
         if trained:
             # A peer that gave its swarm up trains on until the other's first share arrives.
-            if phase > Phase.TRAINING:
+            if phase > _TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.swarm_steps = state.table.stepped(now)
         else:
@@ -243,7 +246,7 @@ class Protocol:
             )
         if state.config.exact and not self.agreement.compares:
             state.reclaim(now)
-        if phase <= Phase.JOINING:
+        if phase < _TRAINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
@@ -251,7 +254,7 @@ class Protocol:
             # one would always be in flight.
             if self.reading.asking:
                 self.reading.show(now)
-            if phase is Phase.FINISHED:
+            if phase is _FINISHED:
                 return self._merge(now)
             self._call_rule(now, trained, merging=False)
         return self._finish_call(now)
@@ -268,7 +271,7 @@ class Protocol:
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
         """Tell a rule that a shard is final for the optimizer step going on; `step` follows."""
         state, push = self.state, hook_of(self._rule, "trained_shard")
-        if self.phase is Phase.TRAINING and not state.closing and push is not None:
+        if self.phase is _TRAINING and not state.closing and push is not None:
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
             state.steps_going_on, state.gave, state.distances = 1, False, None
             try:
@@ -308,15 +311,17 @@ class Protocol:
         its own model to readers, so its values must not change.
         """
         self.reading.read(peer)
-        if self.phase in (Phase.TRAINING, Phase.FINISHED):
+        if self.phase in (_TRAINING, _FINISHED):
             self.reading.show(now)
         return self._finish_call(now)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        inbox = self.state.shard_states[share.shard].inbox
-        inbox.inspected(share, finite, self._is_open)
-        return self._finish_call(now)
+        state = self.state
+        state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
+        is_calm = finite and state.table.phase is _TRAINING and not self._leaving.has_finished
+        # While a peer trains, nothing follows from a share that its next step may take.
+        return [] if is_calm and not state.log.effects else self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
@@ -336,7 +341,7 @@ class Protocol:
 
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
         """Answer a `Measure`, except for dropped shares: the rule is called again."""
-        takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self.state.closing
+        takes_part = _TRAINING <= self.phase <= _FINISHED and not self.state.closing
         if takes_part and not self.agreement.compares:
             known = (self.state.distances or {}) | dict(distances)
             self._call_rule(now, False, merging=self.merging, distances=known)
@@ -385,7 +390,7 @@ class Protocol:
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self.state
         # One in a thousand calls sees another phase: the rest must not pay for it.
-        if state.table.phase is not Phase.TRAINING or self._leaving.has_finished:
+        if state.table.phase is not _TRAINING or self._leaving.has_finished:
             self._leaving.advance(now)
         if self._stops.askers:
             self._stops.follow()
@@ -403,7 +408,7 @@ class Protocol:
 
     def _begin_phase(self, now: float) -> None:
         state, start = self.state, hook_of(self._rule, "start")
-        if state.table.phase is Phase.TRAINING and start is not None:
+        if state.table.phase is _TRAINING and start is not None:
             state.distances = None
             start(RuleContext(state, now, trained=False, merging=False))
         self._tell_phase()

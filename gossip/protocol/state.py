@@ -32,6 +32,9 @@ __all__ = [
 READ_FIRST = "its sender's model is read first"
 """Reason for refusing a peer's pushes while its model is requested for reading."""
 
+# Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
+_TRAINING = Phase.TRAINING
+
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``. If it has a
 mixing matrix, its method ``weights`` with the same parameters returns the peer's row."""
@@ -174,7 +177,7 @@ class State:
 
     def is_open(self) -> bool:
         """Return True if a sender's next share would be accepted."""
-        return self.table.phase >= Phase.TRAINING and not (self.closing or self.is_full)
+        return self.table.phase >= _TRAINING and not (self.closing or self.is_full)
 
     def expects_copy(self, but: PeerId = "") -> bool:
         """Return True if a copy is on its way here from a peer other than *but*."""
@@ -191,9 +194,9 @@ class State:
             return "finished" if phase < Phase.LEAVING else "leaving"
         if self.is_full and phase > Phase.JOINING and not offer.held:
             return NO_MEMORY
-        if phase is Phase.SEEKING:
-            return "not asked for"
-        if phase is Phase.JOINING:
+        if phase < _TRAINING:
+            if phase is Phase.SEEKING:
+                return "not asked for"
             if form != Form(copy=True, anchor=form.anchor):
                 return "not a copy"
             # Two donors may have been asked: the second would only slow down the first.
