@@ -240,6 +240,31 @@ def test_a_peer_whose_clock_is_ahead_says_so(
 
 
 @pytest.mark.extended
+def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None:
+    """Waiting for ``leave_s`` here would take eleven days."""
+    with Peer(linear(0.0), settings("a", leave_s=1e6, linger_s=20.0)) as peer:
+        peer.step()
+
+
+@pytest.mark.extended
+def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
+    model = linear(0.0)
+    config = settings("b", rule=GoSGD(p=0.5), linger_s=20.0, join=(founder.address,))
+    with Peer(model, config) as peer:
+        founder.halt.set()
+        with torch.no_grad():
+            model.weight.fill_(100.0)
+        result = peer.merge(timeout_s=LIMIT_S)
+    founder.end()
+    assert result and not result.unfinished and not result.missing
+    # Both halve the difference with each exchange.
+    assert result.distance is not None and 0.0 <= result.distance < 0.1
+    with Peer(linear(0.0), settings("c")) as alone:
+        assert alone.merge()
+    assert alone.merged is not None and alone.merged.distance is None
+
+
+@pytest.mark.extended
 def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
     with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()

@@ -1,6 +1,5 @@
 """Peers in loops with Accelerate."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from rumor.gossip import ConfigError, ProtocolConfig
 from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
 from rumor.train.integrations.accelerate import keep_in_checkpoints
+
+from .restart import SAVED, kill_and_resume
 
 accelerate: Any = pytest.importorskip("accelerate", reason="needs rumor[accelerate]")
 
@@ -67,8 +68,7 @@ def train(accelerator: Any, model: Any, optimizer: Any, peer: Peer, steps: int) 
 @pytest.mark.parametrize("safe", [True, False])
 def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: bool) -> None:
     accelerator, model, optimizer = prepared()
-    config = replace(CONFIG, out=tmp_path / "peer")
-    peer = Peer(model, config, checkpoints=False)
+    peer = Peer(model, CONFIG, checkpoints=False)
     keep_in_checkpoints(accelerator, peer)
     with peer:
         train(accelerator, model, optimizer, peer, 5)
@@ -77,7 +77,7 @@ def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: boo
             accelerator.load_state(tmp_path)
         expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     again, other, moments = prepared()
-    back = Peer(other, config, checkpoints=False)
+    back = Peer(other, CONFIG, checkpoints=False)
     keep_in_checkpoints(again, back)
     again.load_state(tmp_path)
     assert back.id == peer.id and back.steps == 5
@@ -112,3 +112,37 @@ def test_groups_of_processes_are_refused() -> None:
         keep_in_checkpoints(Group(), peer)
     with pytest.raises(ConfigError, match="DeepSpeed trains weights of its own"):
         keep_in_checkpoints(Engine(), peer)
+
+
+def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+import torch
+from accelerate import Accelerator
+from torch import nn
+from rumor.train import Peer, environment
+from rumor.train.integrations.accelerate import keep_in_checkpoints
+
+told = environment()
+accelerator = Accelerator(cpu=True)
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+model, optimizer = accelerator.prepare(net, torch.optim.Adam(net.parameters(), lr=0.01))
+peer = Peer(model, checkpoints=False)
+keep_in_checkpoints(accelerator, peer)
+if os.environ["RESUME"]:
+    accelerator.load_state(told.out / "kept")
+with peer:
+    while not Path(os.environ["OVER"]).exists():
+        inputs = torch.randn(8, 4)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), (inputs.sum(1) > 0).long())
+        accelerator.backward(loss)
+        optimizer.step()
+        peer.step(loss=loss)
+        if peer.steps == {SAVED}:
+            accelerator.save_state(told.out / "draft")
+            (told.out / "draft").rename(told.out / "kept")
+        time.sleep(0.005)
+"""
+    kill_and_resume(tmp_path, script, "kept")

@@ -15,6 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
 from rumor.train.storage.jsonl import read_metrics
 
+from .restart import SAVED, kill_and_resume
+
 lightning: Any = pytest.importorskip("lightning", reason="needs rumor[lightning]")
 
 pytestmark = [
@@ -106,10 +108,9 @@ def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped
 
     whole = begun()
     trainer(tmp_path / "whole", callback()).fit(whole, data())
-    out = tmp_path / "peer"
-    trainer(tmp_path / "t", rumor := callback(out=out), max_steps=10).fit(begun(), data())
+    trainer(tmp_path / "t", rumor := callback(), max_steps=10).fit(begun(), data())
     again = Net()
-    back = callback(out=out)
+    back = callback()
     trainer(tmp_path / "t", back).fit(again, data(), ckpt_path=tmp_path / "t" / "step=10.ckpt")
     assert back.peer.id == rumor.peer.id and back.peer.stats().swarm == rumor.peer.stats().swarm
     assert back.peer.state_dict()["incarnation"] > rumor.peer.state_dict()["incarnation"]
@@ -184,3 +185,52 @@ def test_groups_of_processes_are_refused(world_size: int, strategy: str, message
     Loop.strategy = type(strategy, (), {})()  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=message):
         callback().on_train_start(Loop(), Net())
+
+
+def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+import lightning, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from rumor.train import environment
+from rumor.train.integrations.lightning import RumorCallback
+
+told = environment()
+inputs = torch.randn(64, 4)
+data = DataLoader(TensorDataset(inputs, (inputs.sum(1) > 0).long()), 4)
+saved = told.out / "kept.ckpt"
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Linear(4, 2)
+
+    def training_step(self, batch, index):
+        return nn.functional.cross_entropy(self.layers(batch[0]), batch[1])
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", nn.functional.cross_entropy(self.layers(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Pace(lightning.Callback):
+    def on_train_batch_end(self, trainer, module, *rest):
+        time.sleep(0.005)
+        if trainer.global_step == {SAVED}:
+            trainer.save_checkpoint(told.out / "draft.ckpt")
+            (told.out / "draft.ckpt").rename(saved)
+        trainer.should_stop = Path(os.environ["OVER"]).exists()
+
+
+trainer = lightning.Trainer(max_steps=10**6, logger=False, accelerator="cpu",
+    enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+    callbacks=[RumorCallback(), Pace()], default_root_dir=told.out)
+trainer.fit(Net(), data, data, ckpt_path=saved if os.environ["RESUME"] else None)
+"""
+    report = kill_and_resume(tmp_path, script, "kept.ckpt")
+    assert report["loss"] is not None

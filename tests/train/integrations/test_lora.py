@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -124,6 +125,40 @@ def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: s
         beneath = model.unload().state_dict()
         assert beneath.keys() == base.keys()
         assert all(torch.equal(beneath[name], base[name]) for name in base)
+
+
+def test_only_adapters_travel_and_are_saved(tmp_path: Path) -> None:
+    models, peers = trained(tmp_path, "bfloat16")
+    shared = {tensor.name for tensor in peers[0]._vector.schema.tensors}
+    assert shared == adapters(models[0]).keys()
+    for peer in peers:
+        files = [tmp_path / peer.id / "model.safetensors"]
+        files += (tmp_path / peer.id / "checkpoints").glob("*.safetensors")
+        assert len(files) == 2
+        for path in files:
+            with safe_open(path, "pt") as file:
+                named = [name for name in file.keys() if "base_layer" in name or "norm" in name]
+            assert named == []
+        assert load_file(files[0]).keys() == shared
+
+
+def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:
+    (model, _), _ = trained(tmp_path, "bfloat16")
+    expected, before = logits(model), logits(llama())
+    assert not torch.equal(expected, before)
+    model.save_pretrained(tmp_path / "adapter")
+    written = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert sum(each.numel() for each in written.values()) == sum(
+        each.numel() for each in adapters(model).values()
+    )
+    loaded = peft.PeftModel.from_pretrained(llama(), tmp_path / "adapter")
+    assert torch.equal(logits(loaded), expected)
+    # Without PEFT, the adapters are added to the weights: a plain model, rounded anew.
+    loaded.merge_and_unload().save_pretrained(tmp_path / "whole")
+    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
+    assert type(whole).__name__ == "LlamaForCausalLM"
+    apart = (logits(whole) - expected).norm() / (expected - before).norm()
+    assert float(apart) < 0.2
 
 
 def example(stem: str) -> ModuleType:

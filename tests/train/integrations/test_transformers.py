@@ -11,12 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.storage.ledger_file import read_ledgers
 
-from ...forked import Forked, forked
-from ...waiting import LIMIT_S, until
+from .restart import SAVED, kill_and_resume
 
 transformers: Any = pytest.importorskip("transformers", reason="needs rumor[transformers]")
 pytest.importorskip("accelerate", reason="needs rumor[transformers]")
@@ -230,32 +228,8 @@ def test_groups_of_processes_are_refused(
         rumor.on_train_begin(Arguments(), loop.state, loop.control, model=loop.model)
 
 
-SAVED = 20
-"""The step after which a script writes a checkpoint, once: no kill can tear it."""
-
-
-def started(folder: Path, id: str, *, resume: bool) -> Forked:
-    told: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
-    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
-    told |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
-    # The one that is killed finds the other again, however long that takes.
-    told |= {"GOSSIP_S": 0.1, "SEEK_S": 0.05, "SUSPECT_S": 2.0, "DEAD_S": 5.0}
-    told |= {"FOUND_ALONE_S": LIMIT_S}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
-            patch.setenv(f"RUMOR_{name}", str(value))
-        # A script trains until this file is there.
-        patch.setenv("OVER", str(folder / "over"))
-        patch.setenv("RESUME", "1" if resume else "")
-        return forked(folder / f"{id}.log", str(folder / "script.py"))
-
-
-def steps_of(folder: Path) -> list[int]:
-    path = folder / "metrics.jsonl"
-    return [row["step"] for row in read_metrics(path)] if path.exists() else []
-
-
-SCRIPT = f"""
+def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+    script = f"""
 import os, time
 from pathlib import Path
 import torch, transformers
@@ -287,45 +261,5 @@ trainer = transformers.Trainer(transformers.GPT2LMHeadModel(config), args, train
     eval_dataset=data[:8], callbacks=[Pace(), RumorCallback()])
 trainer.train(os.environ["RESUME"] and str(told.out / "trainer" / "checkpoint-{SAVED}") or None)
 """
-
-
-def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
-    """Two processes train; one is killed and resumes from its checkpoint."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    running = {id: started(tmp_path, id, resume=False) for id in "ab"}
-
-    def none_ended() -> bool:
-        for id, process in running.items():
-            assert process.poll() is None, (tmp_path / f"{id}.log").read_text()
-        return True
-
-    try:
-        b = tmp_path / "b"
-        until(lambda: none_ended() and (b / "trainer" / "saved").exists(), "a checkpoint")
-        until(lambda: none_ended() and max(steps_of(b)) > SAVED, "a step after it")
-        running["b"].kill()
-        running["b"].wait()
-        before = len(steps_of(b))
-        running["b"] = started(tmp_path, "b", resume=True)
-        until(lambda: none_ended() and len(steps_of(b)) >= before + 30, "more steps")
-        (tmp_path / "over").touch()
-        for id, process in running.items():
-            assert process.wait(LIMIT_S) == 0, (tmp_path / f"{id}.log").read_text()
-    finally:
-        for process in running.values():
-            process.kill()
-            process.wait()
-    assert steps_of(b)[before] == SAVED + 1
-    lives = read_ledgers(b)
-    assert len(lives) == 2 and lives[0].life[0] == lives[1].life[0] == "b"
-    assert lives[0].life[1] < lives[1].life[1]
-    # The newcomer founds nothing: what the first founded died with it, or is with the others.
-    assert lives[1].founded == 0
-    whole = audit([*read_ledgers(tmp_path / "a"), *lives], {lives[0].life})
-    assert whole.balanced and whole.held > 0
-    assert whole.held + whole.burned + whole.died == whole.founded
-    report: dict[str, Any] = json.loads((b / "peer.json").read_text())
-    assert (report["state"], report["lives"]) == ("finished", 2)
-    assert report["steps"] >= SAVED + 30
-    assert report["merge"]["complete"]
+    report = kill_and_resume(tmp_path, script, "trainer/saved")
     assert report["loss"] is not None

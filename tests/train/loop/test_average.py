@@ -304,3 +304,22 @@ def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_tak
 def test_what_is_to_be_measured_and_when_go_together(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Peer(nn.Linear(2, 1), **given)
+
+
+def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
+    with standing("b") as every:
+        found, both = list[Average](), threading.Barrier(2)
+
+        def reading(each: Standing) -> Callable[[], None]:
+            def once() -> None:
+                each.before = lambda: None
+                both.wait(LIMIT_S)
+                found.append(each.peer.average(LIMIT_S))
+
+            return once
+
+        for each in every:
+            each.before = reading(each)
+        until(lambda: len(found) == 2)
+        assert [each.missing for each in found] == [(), ()]
+        assert torch.equal(found[0].state["first.weight"], found[1].state["first.weight"])

@@ -16,7 +16,7 @@ from rumor.train.storage import files
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
 
-from ..loggers.fakes import Collected
+from ..loggers.fakes import Collected, Failing
 
 
 def peer_of(out: Path | str | None = None, model: nn.Module | None = None, **changes: Any) -> Peer:
@@ -147,3 +147,13 @@ def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> 
     ]
     (summary,) = own.summaries
     assert (summary["state"], summary["steps"], summary["accuracy"]) == ("finished", 4, 0.75)
+
+
+def test_a_failing_logger_changes_no_bit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    failing = Failing("log", "close")
+    with peer_of(tmp_path, loggers=(failing,)) as peer:
+        for _ in range(4):
+            peer.step(loss=1.0)
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 4]
+    assert caplog.text.count("logger Failing failed") == 1
+    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "finished"

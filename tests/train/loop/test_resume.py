@@ -1,6 +1,7 @@
 """A run that goes on from its checkpoint: as if it had never stopped."""
 
 import json
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError
+from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.weight import ONE
 from rumor.train import PeerConfig, Task, load_task
 from rumor.train.config import RunConfig
@@ -155,3 +156,11 @@ def test_no_peer_of_a_synchronous_swarm_can_resume(tmp_path: Path) -> None:
     run(settings(), config)
     with pytest.raises(ConfigError, match="no peer of it can resume"):
         run(settings(resume=True), config)
+
+
+@pytest.mark.extended
+def test_where_no_checkpoint_can_be_read_nothing_is_started(ended: Path) -> None:
+    for path in (ended / "checkpoints").iterdir():
+        os.truncate(path, 100)
+    with pytest.raises(TrainingError, match="no checkpoint can be used"):
+        resumed(ended)

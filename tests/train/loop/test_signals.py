@@ -9,10 +9,16 @@ from typing import Any, NoReturn
 import pytest
 from torch import nn
 
-from rumor.gossip import TrainingError
+from rumor.gossip import TrainingError, audit
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.weight import ONE
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.storage.ledger_file import read_ledgers
+
+from ...forked import Forked, forked
+from ...waiting import LIMIT_S, until
 
 
 def handle(number: int, frame: object) -> NoReturn:
@@ -29,11 +35,7 @@ def handle(number: int, frame: object) -> NoReturn:
     ],
 )
 def test_a_peer_that_leaves_by_a_signal_keeps_a_checkpoint_and_passes_it_on_once(
-    number: int,
-    before: Any,
-    error: tuple[type[BaseException], str],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    number: int, before: Any, error: tuple[type[BaseException], str], tmp_path: Path
 ) -> None:
     earlier = signal.signal(number, before)
     kept = CheckpointConfig(folder=tmp_path, every="never")
@@ -46,8 +48,6 @@ def test_a_peer_that_leaves_by_a_signal_keeps_a_checkpoint_and_passes_it_on_once
                 peer.step()
             assert peer.stats().has_left
         assert list(tmp_path.glob("*.safetensors"))
-        told = f"{signal.Signals(number).name}: this peer ends its step and leaves"
-        assert told in caplog.text
         assert signal.getsignal(number) is before
     finally:
         signal.signal(number, earlier)
@@ -103,3 +103,83 @@ def test_off_the_main_thread_signals_are_not_handled_and_that_is_said(
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
     assert "signals are not handled" in caplog.text
+
+
+SCRIPT = """
+import os, signal, sys, time
+from pathlib import Path
+from torch import nn
+from rumor.train import CheckpointConfig, Peer, PeerConfig
+
+def ask(number, frame):
+    asked.append(number)
+
+asked, out = [], Path(os.environ["RUMOR_OUT"])
+# Shells let what runs in their background ignore it, and so all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if os.environ["EARLIER"]:
+    signal.signal(signal.SIGUSR1, ask)
+kept = CheckpointConfig(folder=out / "kept", every="never")
+try:
+    with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
+        while not (out.parent / "over").exists() and not asked:
+            time.sleep(0.005)
+            peer.step(loss=1.0)
+except KeyboardInterrupt:
+    sys.exit(77)
+sys.exit(len(asked))
+"""
+
+
+def started(folder: Path, id: str, earlier: str) -> Forked:
+    (folder / "script.py").write_text(SCRIPT)
+    told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
+    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(f"RUMOR_{name}", str(value))
+        patch.setenv("EARLIER", earlier)
+        return forked(folder / f"{id}.log", str(folder / "script.py"))
+
+
+def step_of(folder: Path) -> int:
+    rows = read_metrics(folder / "metrics.jsonl")
+    return rows[-1]["step"] if rows else 0
+
+
+@pytest.mark.extended
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("number", "earlier", "status"),
+    [
+        # Nobody handled it before: as shells tell of a process that a signal has ended.
+        (signal.SIGTERM, "", 128 + signal.SIGTERM),
+        # Python's own handler raises KeyboardInterrupt, which the script answers.
+        (signal.SIGINT, "", 77),
+        # The script's handler is called, and ends the loop.
+        (signal.SIGUSR1, "yes", 1),
+    ],
+)
+def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
+    tmp_path: Path, number: signal.Signals, earlier: str, status: int
+) -> None:
+    leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
+    folders = tmp_path / "leaver", tmp_path / "stayer"
+    try:
+        until(lambda: min(map(step_of, folders)) >= 5, "both train")
+        leaver.send_signal(number)
+        assert leaver.wait(LIMIT_S) == status, (tmp_path / "leaver.log").read_text()
+        steps = step_of(folders[1])
+        until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
+        (tmp_path / "over").touch()
+        assert stayer.wait(LIMIT_S) == 0, (tmp_path / "stayer.log").read_text()
+    finally:
+        leaver.kill()
+        stayer.kill()
+    gone, here = map(read_ledgers, folders)
+    total = audit([*gone, *here])
+    assert total.held == total.founded == 2 * ONE
+    assert sum(account.weight for account in gone) == 0
+    assert list((folders[0] / "kept").glob("*.safetensors"))
+    told = f"{number.name}: this peer ends its step and leaves"
+    assert told in (tmp_path / "leaver.log").read_text()

@@ -274,3 +274,13 @@ def test_what_listens_is_known_by_its_greeting(
         monkeypatch.setattr(socket, "create_connection", lambda *_: here)
         (finding,) = diagnose("node-a:7700").findings
     assert (finding.cause, finding.why) == told
+
+
+@pytest.mark.extended
+def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
+    keyring = Keys(tmp_path).keyring("m1")
+    told = "it has no keys, and this peer would have some"
+    found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        found_in_time(f"127.0.0.1:{bound.getsockname()[1]}", "closed", keyring=keyring)

@@ -10,7 +10,9 @@ import pytest
 from rumor.gossip import ConfigError, TransportError
 from rumor.train.observe.observer import Observer
 from rumor.train.observe.view import SwarmView
+from rumor.train.runtime.search import bare_address
 
+from ...gossip.transport.keyrings import Swarm as Keys
 from ...waiting import until
 from ..members import Member, one_of, swarm
 
@@ -84,3 +86,44 @@ def test_no_address_is_refused() -> None:
         Observer(())
     with pytest.raises(ConfigError):
         Observer("no address")
+
+
+@pytest.mark.extended
+def test_it_goes_on_when_its_address_dies_and_says_when_nobody_is_left(tmp_path: Path) -> None:
+    members = [one_of(tmp_path, f"p{n}", 3, times={"dead_s": 2.0}) for n in range(3)]
+    with swarm(*members, at_once=True), Observer(members[0].address) as observer:
+        watched(observer, lambda view: view.answered == 3)
+        members[0].die()
+        watched(observer, lambda view: view.answered == 2)
+        view = watched(observer, lambda view: view.alive == 2)
+        (gone,) = [peer for peer in view.peers if peer.id == "p0"]
+        assert (gone.state, gone.source) == ("dead", "others")
+        assert gone.dead_by == 2 and gone.step > 0
+        view = watched(observer, lambda view: ("died", "p0") in events_of(view))
+        assert events_of(view).count(("died", "p0")) == 1
+        for member in members[1:]:
+            member.die()
+        watched(observer, lambda view: view.answered == 0)
+        ends = {"dead", "silent"}
+        view = watched(observer, lambda view: {peer.state for peer in view.peers} == ends)
+        assert len(view.peers) == 3
+
+
+@pytest.mark.extended
+def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Path) -> None:
+    keys = Keys(tmp_path)
+    files = {name: keys.machine(name) for name in ("p0", "p1", "o")}
+    roster = keys.file()
+    members = [one_of(tmp_path, p, 2, key=files[p], roster=roster) for p in ("p0", "p1")]
+    with swarm(*members, at_once=True):
+        address = bare_address(members[0].address)
+        with Observer(address, keyring=keys.keyring("o")) as observer:
+            view = watched(observer, lambda view: view.answered == 2)
+        assert [peer.id for peer in view.peers] == ["p0", "p1"]
+        assert view.peers[0].address == address
+        with Observer(address) as observer, pytest.raises(TransportError, match="does not answer"):
+            observer.poll(0.1)
+
+
+def events_of(view: SwarmView) -> list[tuple[str, str]]:
+    return [(event.event, event.peer) for event in view.events]

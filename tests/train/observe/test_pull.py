@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rumor.gossip import RumorError, TransportError
+from rumor.gossip import GoSGD, RumorError, TransportError, audit
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import Buffer, decode
 from rumor.gossip.wire.messages import EXCERPT_BYTES, Describe, Envelope, Excerpt, Fetch, Hello
@@ -23,10 +23,11 @@ from rumor.train.observe import pull as pull_module
 from rumor.train.observe.probe import Probe
 from rumor.train.observe.pull import PeerRead, pull_once
 from rumor.train.observe.view import PeerView, State, SwarmView
+from rumor.train.storage.ledger_file import read_ledger
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
-from ..loop.test_average import Scattered, Standing, expected, standing
+from ..loop.test_average import Net, Scattered, Standing, config, expected, standing
 from .fake_network import FakeNetwork, FakePeer, answer
 
 live = pytest.mark.live
@@ -281,3 +282,40 @@ def test_peers_that_cannot_be_averaged_are_left_out_and_named(
 def test_without_a_single_model_there_is_no_average(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TransportError, match="can be read: a: it is leaving; b: x answers at its"):
         once(monkeypatch, {"b": shown("x", 1.0)}, a="leaving")
+
+
+@live
+@pytest.mark.extended
+def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
+    with standing("bc", 600) as (first, *others):
+        pulled(first, 3)
+
+        def kill(done: float, line: str) -> None:
+            runtime = others[0].peer._running()
+            if line.startswith("b,") and done > 1 / 3 and runtime.is_sound:
+                runtime._fail(TransportError("killed"), ends=True)
+                runtime.thread.join(LIMIT_S)
+
+        address = (first.peer.address or "").removeprefix("tcp://")
+        found = pull(address, timeout_s=LIMIT_S, progress=kill)
+        assert set(found.missing) == {"b"} and "does not answer" in found.missing["b"]
+        require_average(found, [first, others[1]])
+
+
+@live
+@pytest.mark.extended
+def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
+    training = {"rule": GoSGD(p=0.5)}
+    folders = {id: tmp_path / id for id in "xyz"}
+    first = Standing(Net(0), config("x", out=folders["x"], **training))
+    joins = {"join": (first.entered().address,)}
+    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "yz"]
+    try:
+        for _ in range(3):
+            found = pulled(first, 3)
+            assert all(0 < each.weight <= 1.0 for each in found.peers)
+    finally:
+        for each in (*others, first):
+            each.end()
+    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
+    assert told.balanced and told.in_flight == told.stranded == told.died == 0

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -231,6 +232,23 @@ def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path)
         assert len(list(tmp_path.glob("checkpoint-*"))) == 2
         assert loop.peer.save_checkpoint(wait=True)
         assert (tmp_path / "checkpoint-000003.safetensors").exists()
+
+
+@pytest.mark.extended
+def test_a_disk_that_fails_does_not_end_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with caplog.at_level(logging.WARNING, "rumor"):
+        with (loop := Loop(config(tmp_path, every=2))).peer:
+            monkeypatch.setattr(os, "fsync", fail)
+            for step in range(1, 5):
+                loop.train(step)
+                assert loop.peer._folder._writer.wait()
+    assert caplog.text.count("the checkpoint could not be written, training goes on") == 1
+    assert not list(tmp_path.glob("checkpoint*"))
 
 
 def keeping(folder: Path) -> Peer:

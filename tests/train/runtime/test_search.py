@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError, TransportError
+from rumor.gossip.config import timing
 from rumor.gossip.protocol.leave import STOPPED
 from rumor.gossip.transport.addresses import parse_seed
 from rumor.gossip.wire.messages import Member as Entry
 from rumor.gossip.wire.messages import Phase
-from rumor.train import PeerConfig
+from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import search
+
+from ...waiting import until
+from ..members import Member, linear, settings, swarm
 
 NEW: Any = SimpleNamespace(past=None, seeds=())
 
@@ -191,3 +195,20 @@ def test_nobody_founds_whose_only_name_does_not_resolve_yet(names: Names) -> Non
     names.hosts = ["10.0.0.2"]
     found.run(stop)
     assert asked == ["join"]
+
+
+@pytest.mark.live
+def test_peers_find_one_another_by_a_name(names: Names) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    names.hosts = ["127.0.0.2", "127.0.0.3"]
+    times = timing("local") | {"found_s": 0.5}
+    members = []
+    for seed, host in enumerate(names.hosts):
+        at: Any = {"bind": f"tcp://{host}:{port}", "advertise": f"tcp://{host}:{port}"}
+        config = settings(None, join=f"dns:{SWARM}:{port}", seed=seed, times=times, **at)
+        members.append(Member(Peer(linear(), config)))
+    # A peer that is stopped while it waits for its first share fails.
+    with swarm(*members, at_once=True):
+        until(lambda: all(len(member.peer.members) == 2 for member in members))
+        assert members[0].peer.stats().swarm == members[1].peer.stats().swarm != ""

@@ -1,7 +1,9 @@
 """Leaving: told to stop, a peer goes at once, and its weight finds an heir, if there is one."""
 
 import logging
+import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from rumor.gossip import GoSGD, audit
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
-from rumor.train import Peer, PeerConfig
+from rumor.train import MergeResult, Peer, PeerConfig, load_task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 
 from ...waiting import turning, until
 from ..members import Member, accounts, linear, settings
@@ -114,14 +118,66 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
 
 
 @pytest.mark.extended
+def test_a_neighbor_that_takes_long_steps_is_waited_for() -> None:
+    """It answers after its own step, long after the leaver's neighbors usually do."""
+    with founded() as founder:
+        peer = joined(founder)
+        timer = threading.Timer(1.0, founder.step)
+        timer.start()
+        peer.leave()
+        timer.join()
+        assert founder.weight == 1.0
+        peer._close()
+        founder.leave()
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.extended
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
-    several = ("tcp://127.0.0.1:*", "tcp://127.0.0.2:*")
+    several = ("tcp://127.0.0.1:*", "tcp://[::1]:*")
     with Peer(linear(), config("a", bind=several)) as founder:
         addresses = founder.stats().addresses
         assert len(addresses) == 2 and founder.address == addresses[0]
         for address in addresses:
-            peer = Peer(linear(), config("b", join=(address,)))
+            peer = Peer(linear(), config("b", bind="tcp://[::1]:*", join=(address,)))
             with turning(founder.step), peer:
                 assert peer.weight == 0.5
                 peer.leave()
+        founder.leave()
+
+
+@pytest.mark.extended
+def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merges, merge = threading.Event(), Peer.merge
+
+    def merging(peer: Peer, timeout_s: float = 30.0) -> MergeResult:
+        merges.set()
+        return merge(peer, timeout_s)
+
+    monkeypatch.setattr(Peer, "merge", merging)
+    with Peer(load_task("digits", seed=0).model(), config("a")) as founder:
+        stop, reports = threading.Event(), list[Any]()
+        given = config("b", join=(founder.address or "",), linger_s=1e6, out=tmp_path / "b")
+        thread = threading.Thread(
+            target=lambda: reports.append(run(RunConfig(steps=2), given, stop=stop))
+        )
+        thread.start()
+        while thread.is_alive():
+            founder.step()
+            time.sleep(0.005)
+            if merges.is_set():
+                stop.set()
+        ended = reports[0].stats
+        assert (reports[0].state, ended.steps, ended.weight_units) == ("left", 2, 0)
+        assert founder.weight == 1.0
         founder.leave()

@@ -183,6 +183,15 @@ def test_the_writer_does_the_last_waiting_job_of_each_name() -> None:
     assert done == [2]
 
 
+def test_no_place_of_a_file_can_be_torn_off_unnoticed(tmp_path: Path) -> None:
+    write_checkpoint(checkpoint(1), tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
+    for size in range(0, len(content), 7):
+        (tmp_path / "torn").write_bytes(content[:size])
+        with pytest.raises(TrainingError, match="of no use"):
+            read_checkpoint(tmp_path / "torn")
+
+
 def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "c")
     content = (tmp_path / "c").read_bytes()

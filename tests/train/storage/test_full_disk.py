@@ -26,7 +26,7 @@ from rumor.train.storage.ledger_file import read_ledger
 from ...waiting import turning, until
 from ..members import linear, settings
 
-WHY = "ledger.jsonl cannot be written .No space left on device.: .* make room, and resume it"
+WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
 
 
 def no_space(*_: object) -> NoReturn:
@@ -181,6 +181,18 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     assert kinds[-1] == "pushed"
 
 
+@pytest.mark.live
+def test_a_run_whose_metrics_fail_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    FullDisk(monkeypatch, "metrics.jsonl", room_bytes=700)
+    with caplog.at_level(logging.WARNING, "rumor"):
+        report = run(RunConfig(steps=30), PeerConfig(id="a", log_every=1, out=tmp_path))
+    assert (report.state, report.stats.steps) == ("finished", 30)
+    assert caplog.text.count("metrics.jsonl could not be written, training goes on") == 1
+    assert read_metrics(tmp_path / "metrics.jsonl")
+
+
 @pytest.mark.extended
 @pytest.mark.live
 def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
@@ -195,3 +207,18 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     assert not list(tmp_path.glob("*.draft"))
     report = json.loads((tmp_path / "peer.json").read_text())
     assert report["state"] == "failed" and "No space left on device" in report["error"]
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_run_whose_ledger_fails_has_failed_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=100)
+    stop.set()
+    with pytest.raises(TrainingError, match=WHY):
+        run(RunConfig(), PeerConfig(id="a", out=tmp_path), stop=stop)
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert report["state"] == "failed" and "make room, and resume it" in report["error"]
+    assert rumor_threads() == []

@@ -209,3 +209,41 @@ def test_a_state_that_has_outgrown_its_room_or_cannot_be_kept_is_refused() -> No
         Vector(odd, carries_extra_state=True)
     plain = Vector(nn.Linear(3, 2), carries_extra_state=True)
     assert plain.extra_state is None and plain.schema == Vector(nn.Linear(3, 2)).schema
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: torch.optim.AdamW(p, amsgrad=True),
+        lambda p: torch.optim.Adagrad(p),
+        lambda p: torch.optim.LBFGS(p, max_iter=3),
+        lambda p: torch.optim.Rprop(p),
+        lambda p: torch.optim.SGD([{"params": [p[0]], "lr": 0.1}, {"params": p[1:]}], lr=0.2),
+    ],
+)
+def test_an_optimizer_goes_on_as_if_nothing_had_been(make: Any) -> None:
+    def trained(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        inputs = torch.arange(8.0).reshape(4, 2)
+
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = model(inputs).square().mean()
+            loss.backward()
+            return loss
+
+        for _ in range(steps):
+            optimizer.step(closure)  # type: ignore[arg-type]
+
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    optimizer = make(list(model.parameters()))
+    trained(3, model, optimizer)
+    state = through({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    trained(3, model, optimizer)
+    again = nn.Linear(2, 1)
+    taken_up = make(list(again.parameters()))
+    again.load_state_dict(state["model"])
+    taken_up.load_state_dict(state["optimizer"])
+    trained(3, again, taken_up)
+    assert torch.equal(model.weight, again.weight)

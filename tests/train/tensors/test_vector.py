@@ -74,6 +74,26 @@ def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() 
     assert model.frozen.weight.any()
 
 
+def test_an_optimizer_made_before_goes_on_working_also_on_tensors_tied_by_their_data() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(5, 5), Mixed(), nn.Linear(3, 5).double(), nn.Linear(5, 5))
+    plain.to(torch.float64)
+    laid = copy.deepcopy(plain)
+    for model in (plain, laid):
+        model[3].weight.data = model[0].weight.data
+    optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (plain, laid)]
+    inputs = torch.randn(8, 5).double()
+    for step in range(6):
+        if step == 3:
+            Vector(laid)
+        for model, optimizer in zip((plain, laid), optimizers, strict=True):
+            optimizer.zero_grad()
+            model(inputs).square().sum().backward()
+            optimizer.step()
+    for ours, theirs in zip(laid.state_dict().values(), plain.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 @pytest.mark.parametrize("wire", ["float32", *LOSSY])
 def test_numbers_of_two_bytes_travel_as_they_are_in_any_format(wire: str) -> None:
     sender, receiver = (Vector(nn.Linear(9, 7, dtype=torch.bfloat16)) for _ in range(2))

@@ -37,6 +37,7 @@ def until_stopped(
     p: float = 0.5,
     steps: int = 100_000,
     dies_in: str = "",
+    fails: int = -1,
 ) -> None:
     """Train until something ends this peer; tell its steps, the error and the weights."""
     if rank == 1 and dies_in:
@@ -54,6 +55,8 @@ def until_stopped(
                 optimizer.zero_grad()
                 model(torch.ones(4, 6)).square().mean().backward()
                 optimizer.step()
+                if rank == fails and peer.steps >= 20:
+                    raise ValueError("bad luck")
                 peer.step()
                 if peer.steps == 5:
                     tell("trains")
@@ -71,11 +74,11 @@ def until_stopped(
     tell((peer.steps, "", peer.stats().weights))
 
 
-def pair(make: Callable[..., Any], path: Path) -> tuple[Any, Any, list[Any]]:
+def pair(make: Callable[..., Any], path: Path, **given: Any) -> tuple[Any, Any, list[Any]]:
     """Return a group and a plain peer that train together, and what the group's ranks told."""
     plain = make("plain", until_stopped, path / "plain", name="plain")
     (address, _), *_ = plain.all_told()
-    node = make("fsdp", until_stopped, path / "node", name="node", join=address)
+    node = make("fsdp", until_stopped, path / "node", name="node", join=address, **given)
     first = node.all_told()
     for each in (plain, node):
         assert each.all_told() == ["trains"] * len(each.processes)
@@ -184,3 +187,14 @@ def test_processes_that_do_not_fit_together_are_refused(
         node = make("ddp", differ, tmp_path / "meet", how=how)
         assert all(message in told for told in node.all_told())
         node.end()
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_an_error_of_one_process_ends_all(tmp_path: Path, fails: int) -> None:
+    with nodes() as make:
+        node, plain, _ = pair(make, tmp_path, fails=fails)
+        told = node.all_told()
+        assert told[fails][1] == "ValueError: bad luck"
+        assert told[1 - fails][1]
+        assert sum(told[0][2]) == 0
+        assert plain.told() == "has all"
