@@ -73,7 +73,7 @@ def test_views_of_one_and_two_peers(spec: str) -> None:
 GROWN = ("grid", "torus", "random-regular", "erdos-renyi", "small-world", "scale-free")
 """Families that are built in another way on a live view, so that few edges move."""
 
-FITTING = [case for case in FIXED if case[1] > 4 and case[0].partition(":")[0] not in GROWN]
+FITTING = [case for case in FIXED if case[1] > 3 and case[0].partition(":")[0] not in GROWN]
 
 
 @pytest.mark.parametrize(("spec", "n"), FITTING)
@@ -167,13 +167,6 @@ def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -
             assert list(weights.values()) == [matrix[node, live.index(p)] for p in weights]
             senders = {other for other in live if peer in view(live, other, round)}
             assert senders == set(weights) - {peer}
-
-
-def test_who_is_not_there_takes_nothing_and_the_others_more() -> None:
-    assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
-    view = LiveTopology("complete", 0)
-    assert set(view.weights(("a", "b", "c"), "a", 0)) == {"a", "b", "c"}
-    assert view.weights(("a", "c"), "a", 0) == {"a": 0.5, "c": 0.5}
 
 
 def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:

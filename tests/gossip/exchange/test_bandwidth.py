@@ -120,12 +120,3 @@ def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
         assert not to(effects, Offer)
     assert found == [("b", 0, 0), ("b", 0, 1)]
     assert chunks(scene.tell("b", "a", Grant(1, 64))) == [("b", 0, 2)]
-
-
-def test_no_new_share_starts_while_frames_wait() -> None:
-    scene = Scene(SLOW_FRAMES).founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
-    offer = scene.sent(scene.step("a"), Offer)
-    peer = scene.mail[-1].destination
-    scene.receive(scene.letter(peer, "a", Grant(1, 64)))
-    scene.wait(1.5)
-    assert offer and PushSkipped("no bandwidth") in scene.step("a")

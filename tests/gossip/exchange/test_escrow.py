@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.effects.effect_log import EffectLog
-from rumor.gossip.effects.effects import Effect, Reclaim, Release
+from rumor.gossip.effects.effects import Effect, Release
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
@@ -133,14 +133,6 @@ def test_a_snapshot_is_released_when_its_share_is_closed(end: EscrowEvent) -> No
     rig.fire(end)
     effects = rig.take()
     assert effects[-1] == Release(7) and isinstance(effects[0], Entry)
-
-
-def test_values_are_mixed_back_before_their_weight_returns() -> None:
-    rig = Rig(EscrowState.RETURNING)
-    rig.fire(EscrowEvent.STEP)
-    reclaim, settled, release = rig.take()
-    assert isinstance(reclaim, Reclaim) and reclaim.snapshot == 7
-    assert settled == Entry(Kind.SETTLED, 0, "b", 1, 1) and release == Release(7)
 
 
 def diagram() -> str:

@@ -138,25 +138,6 @@ def test_values_of_a_share_that_stays_stranded_are_released_eventually(
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
 
-def test_a_share_whose_receiver_dies_again_is_stranded_again() -> None:
-    scene = pushed()
-    long_stranded(scene)
-    scene.tell("b", "a", Query(9))
-    assert not scene.peers["a"].account.outstanding["b", 1].stranded
-    assert Release(1) not in long_stranded(scene)
-    effects = scene.tell("b", "a", Query(9), incarnation=2)
-    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in of(effects, Entry)
-
-
-def test_a_share_returned_by_a_peer_that_left_frees_its_credit() -> None:
-    scene = pushed()
-    scene.tell("b", "a", Leave(True))
-    scene.tell("b", "a", Ack(1, 0))
-    scene.step("a")
-    assert scene.peers["a"].account.weight == ONE
-    require_credit(scene)
-
-
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_its_weight_on() -> None:
     scene = pushed()
     scene.leave("a")

@@ -13,7 +13,7 @@ from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Leave, Pending, Phase, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Leave, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import OTHER_ANCHOR, SMALL, WIDE, Effects, Scene, a_push, an_offer, of
@@ -128,26 +128,6 @@ def test_frames_may_complete_a_share_in_any_order() -> None:
     assert Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
-def test_a_frame_is_a_sign_of_life_even_if_others_are_missing() -> None:
-    made = scene()
-    get(made, OFFER)
-    stall_s = made.config.stall_s
-    made.wait(0.9 * stall_s)
-    get(made, Chunk(1, 0, 0))
-    stalled = ShareRefused("a", "stalled")
-    assert stalled not in made.passes("b", 0.9 * stall_s, 0.9 * stall_s)
-    assert stalled in made.passes("b", 0.2 * stall_s, 0.2 * stall_s)
-
-
-def test_a_query_is_answered_pending_or_decides_a_stalled_share() -> None:
-    made = scene()
-    get(made, OFFER)
-    assert get(made, Query(1)) == [Pending(1)]
-    made.wait(WIDE.stall_s)
-    assert get(made, Query(1)) == [Ack(1, 0)]
-    assert made.peers["b"].staged == 0
-
-
 def test_a_query_fences_an_unseen_share_and_ends_the_one_before() -> None:
     made = scene()
     get(made, OFFER)
@@ -234,11 +214,6 @@ def test_a_newcomer_accepts_only_a_copy_that_it_asked_for() -> None:
     made.ask("b", "a")
     assert made.peers["b"].phase is Phase.JOINING
     assert refusals(made, "a", PUSH) == ["not a copy"]
-
-
-def test_the_number_of_small_frames_in_flight_is_limited() -> None:
-    made = stranger(replace(WIDE, window_bytes=10_000), 256)
-    assert granted(made, 256, 16) == [Grant(1, 64 * 16)]
 
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])

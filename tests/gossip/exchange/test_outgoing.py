@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Release, Send, Snapshot
+from rumor.gossip.effects.effects import Release
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
@@ -37,14 +37,6 @@ def pushed(config: ProtocolConfig = SMALL) -> Scene:
     scene = Scene(config).founded()
     scene.push("a", "b", HALF)
     return scene
-
-
-def test_two_pushes_of_one_call_share_a_snapshot_that_outlives_both() -> None:
-    scene = Scene().founded("a", "b", "c")
-    effects = scene.push("a", "bc")
-    assert of(effects, Snapshot) == [Snapshot(1, "x")]
-    assert [send.snapshot for send in of(effects, Send)] == [1, 1]
-    assert effects[-1] == Release(1)
 
 
 @pytest.mark.parametrize("credit", [8, 16])

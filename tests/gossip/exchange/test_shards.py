@@ -57,12 +57,6 @@ def weights(scene: Scene, peer: str) -> list[int]:
     return [account.weight for account in scene.peers[peer].accounts]
 
 
-def test_a_founder_brings_full_weight_of_every_shard() -> None:
-    scene = founded()
-    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].state.weight == 3 * ONE
-    assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
-
-
 def test_shards_take_turns_and_random_ones_differ_within_a_push() -> None:
     scene = gossiping()
     assert [[shard for shard, _ in exchange(scene)] for _ in range(4)] == [[0], [1], [2], [0]]

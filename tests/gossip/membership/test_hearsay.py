@@ -81,15 +81,6 @@ def test_a_peer_known_by_hearsay_is_believed_once_it_speaks() -> None:
     assert known(scene)["b"].phase is Phase.FINISHED
 
 
-def test_late_messages_do_not_undo_a_goodbye() -> None:
-    scene = Scene(BRIEF).founded("a", "b", "c")
-    scene.says("a", member("b", Phase.LEFT, heartbeat=99))
-    speaks(scene)
-    assert scene.live() == ["a", "c"]
-    scene.says("a", member("c", heartbeat=99), member("b", incarnation=2))
-    assert speaks(scene) == [], "only a later incarnation can follow"
-
-
 def test_hearsay_of_a_later_incarnation_does_not_end_a_member() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c", "d")
     effects: Effects = []

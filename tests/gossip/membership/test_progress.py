@@ -50,20 +50,6 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
     assert all(clock.rows()[peer] >= count for peer, count in before.items())
 
 
-@given(ROWS, ROWS)
-def test_two_peers_that_exchange_rows_have_the_same_count(
-    here: list[ClockRow], there: list[ClockRow]
-) -> None:
-    one, other = clock_after(here), StepCounts("b")
-    for peer, steps in there:
-        other.merge(peer, steps)
-    for source, target in ((one, other), (other, one)):
-        for peer, steps in source.rows().items():
-            target.merge(peer, steps)
-    assert {"a": 0, "b": 0} | one.rows() == {"a": 0, "b": 0} | other.rows()
-    assert one.total == other.total
-
-
 def test_own_steps_count_beyond_what_others_know_of_them() -> None:
     clock = clock_after([("a", 7)])
     clock.tick(0.0)

@@ -140,17 +140,6 @@ def test_a_peer_known_by_hearsay_does_not_recover_but_is_met_when_it_speaks() ->
     assert view.take_changes() == [] and ids(view) == ["a", "b"]
 
 
-@pytest.mark.parametrize("heard", [True, False])
-def test_neither_hearsay_nor_its_absence_kills_a_live_peer(heard: bool) -> None:
-    """Others may not have heard it for a while: their news is old, its own is not."""
-    view = met()
-    for beat, now in enumerate(seconds(1, 60)):
-        if heard:
-            view.heard("b", 1, now)
-        learn(view, member("b", heartbeat=1 if heard else 2 + beat), now, direct=False)
-        assert not tick(view, now)
-
-
 def test_a_late_peer_waits_longer_before_it_judges_others() -> None:
     in_time = ticked(met(), seconds(1, 200))
     view = MemberTable(A, WARY)

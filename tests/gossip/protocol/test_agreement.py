@@ -121,16 +121,6 @@ def test_a_peer_that_returns_before_the_comparison_restarts_the_round() -> None:
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
-def test_a_peer_that_trains_again_restarts_the_round() -> None:
-    scene = finished("a", "b")
-    scene.merge("a", turns=1)
-    scene.introduce("c", "a")
-    scene.step("a", trained=False)
-    assert scene.peers["a"].phase is Phase.FINISHED and not scene.peers["a"].merging
-    scene.merge("a", "b")
-    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
-
-
 def test_the_widest_distance_is_relative_to_the_smaller_norm() -> None:
     assert widest_distance([]) == widest_distance([(1.0,)]) == 0.0
     assert widest_distance([(0.0, 0.0), (0.0, 0.0)]) == 0.0

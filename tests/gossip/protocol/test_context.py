@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from rumor.gossip.effects.effects import Combine, Drop, Halt, Mix, Snapshot
+from rumor.gossip.effects.effects import Drop, Halt, Mix
 from rumor.gossip.effects.events import PushSkipped, ShareRefused
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
@@ -12,7 +12,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, UNIT
-from rumor.gossip.wire.messages import Ack, Hello, Push
+from rumor.gossip.wire.messages import Hello, Push
 
 from ..scene import Scene, of, to
 
@@ -74,20 +74,6 @@ def test_a_share_is_decided_once() -> None:
         arrived().act("b", twice)
 
 
-def test_shares_and_registers_can_be_combined_into_a_register() -> None:
-    scene = arrived()
-
-    def combine(context: RuleContext) -> None:
-        (share,) = context.shares()
-        context.combine("y", [(0.5, "x"), (2.0, share)])
-        context.accept(share)
-
-    effects = scene.act("b", combine)
-    assert isinstance(effects[0], Combine) and isinstance(effects[1], Drop)
-    assert effects[0].terms == ((0.5, "x"), (2.0, effects[1].share))
-    assert scene.peers["b"].account.weight == ONE + ONE // 2
-
-
 @pytest.mark.parametrize("weight", [0, -UNIT, ONE + UNIT])
 def test_a_push_has_at_most_the_held_weight_and_at_least_the_minimum(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
@@ -95,16 +81,6 @@ def test_a_push_has_at_most_the_held_weight_and_at_least_the_minimum(weight: int
         Scene().founded().push("a", "b", weight)
     with pytest.raises(LocalProtocolError):
         Scene().founded().push("a", "bb")  # one share at a time
-
-
-def test_a_register_that_changed_needs_a_new_snapshot() -> None:
-    def push_twice(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.combine("x", [(2.0, "x")])
-        context.push("c", 5)
-
-    snapshots = of(Scene().founded(*"abc").act("a", push_twice), Snapshot)
-    assert [snapshot.id for snapshot in snapshots] == [1, 2]
 
 
 def test_peers_with_open_escrow_are_skipped_and_credit_limits_outstanding_shares() -> None:
@@ -121,14 +97,6 @@ def test_peers_with_open_escrow_are_skipped_and_credit_limits_outstanding_shares
 
     Scene().founded(*"abcd").act("a", draw)
     assert drawn == ["b", None, None, "c", None, "d", None]
-
-
-def test_push_half_reports_why_a_push_is_skipped() -> None:
-    scene = Scene().founded()
-    scene.push("a", "b", ONE - 5)
-    scene.tell("b", "a", Ack(1, ONE - 5))
-    assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
-    assert PushSkipped("no neighbor free") in Scene().founded("a").act("a", RuleContext.push_half)
 
 
 def test_a_rule_sees_what_happened_since_its_last_call() -> None:

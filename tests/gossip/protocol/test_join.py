@@ -11,9 +11,9 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase, Push
+from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, letters, member, of, to
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, member, of, to
 
 COPY = a_push(size_bytes=128, form=Form(copy=True))
 
@@ -149,16 +149,6 @@ def asked() -> Scene:
     return scene
 
 
-def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
-    scene = asked()
-    for other in ("stranger", "b"):
-        scene.tell(other, "a", Ask())
-    (copy,) = scene.sent(scene.step("a"), Push)
-    assert copy.form == Form(copy=True) and copy.escrow == ONE // 2
-    scene.tell("c", "a", Ask())
-    assert not scene.sent(scene.step("a"), Push), "it is in flight"
-
-
 def test_a_donor_with_hardly_any_weight_waits_for_more() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
@@ -216,15 +206,6 @@ def test_it_reports_its_steps_and_takes_none_once_finished() -> None:
     with pytest.raises(LocalProtocolError, match="a step while finished"):
         scene.step("a")
     assert scene.peers["a"].table.live()[0].step == 2
-
-
-def test_peers_known_only_by_hearsay_are_greeted() -> None:
-    scene = Scene().founded()
-    scene.join("c", "b")
-    effects = scene.deliver()
-    hellos = [e for e in letters(effects, Hello) if (e.source, e.destination) == ("c", "a")]
-    assert hellos[0].body.reply
-    assert scene.live() == ["a", "b", "c"]
 
 
 def test_a_new_protocol_must_be_woken_at_once() -> None:

@@ -22,14 +22,6 @@ def met(scene: Scene, id: str, phase: Phase) -> None:
     scene.says("a", member(id, phase, heartbeat=99, addresses=()))
 
 
-def test_a_leaver_without_another_heir_waits_for_its_own_escrow() -> None:
-    scene = Scene().founded()
-    scene.push("a", "b", ONE // 2)
-    assert not scene.sent(scene.leave("a"), Push)
-    effects = scene.tell("b", "a", Ack(1, ONE // 4))
-    assert [push.escrow for push in scene.sent(effects, Push)] == [ONE - ONE // 4]
-
-
 def test_a_leaver_refuses_shares() -> None:
     scene = Scene().founded(*"abc")
     scene.push("b", "a")
@@ -143,19 +135,6 @@ def test_a_peer_that_leaves_because_its_rule_halted_says_why(reason: str, told: 
     scene.deliver()
     # The peer that left is not the cause of the halt.
     assert of(scene.step("c"), Halt) == [Halt(told)]
-
-
-def test_a_finished_peer_keeps_mixing_until_all_have_finished() -> None:
-    scene = Scene(MERGING).founded()
-    scene.finish("a")
-    a = scene.peers["a"]
-    scene.push("b", "a")
-    scene.deliver()
-    scene.mix_all("a", trained=False)
-    assert a.account.weight == ONE + 5 and a.phase is Phase.FINISHED and not a.merging
-    scene.finish("b")
-    scene.deliver()
-    assert a.merging
 
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])

@@ -8,7 +8,7 @@ from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Query
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, letters, member, of
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, member, of
 
 OFFER = an_offer(frame_bytes=64)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
@@ -79,11 +79,6 @@ def test_a_sender_that_never_said_hello_leaves_no_trace_in_the_ledger(
     scene.introduce("c", "a")
     scene.tell("c", "a", Query(1))
     assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
-
-
-def test_an_envelope_names_its_swarm() -> None:
-    (letter,) = letters(alone().says("a", member("b"), rooted=False, reply=True, swarm=b""))
-    assert letter.swarm == ANCHOR
 
 
 @pytest.mark.parametrize("known", [False, True])

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from rumor.gossip.errors import DecodeError, IncompatiblePeer
 from rumor.gossip.wire.codec import VERSION, Buffer, decode, encode
-from rumor.gossip.wire.messages import BODIES, Ask
 
 from .test_codec import SAMPLES
 
@@ -221,10 +220,3 @@ def test_what_is_claimed_and_not_sent_takes_no_memory(claim: str, where: str) ->
         assert tracemalloc.get_traced_memory()[1] < 4 * len(first) + 100_000
     finally:
         tracemalloc.stop()
-
-
-def test_a_kind_that_does_not_exist_is_refused() -> None:
-    fields = fields_of(SAMPLES["ask"][0])
-    assert isinstance(decode([forge(pack(fields))]).body, Ask)
-    fields[-2] = len(BODIES)
-    assert refused([forge(pack(fields))])

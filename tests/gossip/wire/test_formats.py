@@ -43,20 +43,6 @@ def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: st
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes_of_a_million"),
-    [
-        ("float32", 4_000_000),
-        ("bfloat16", 2_000_000),
-        ("float16", 2_000_000),
-        ("int8", 1_000_000 + 3_968),
-        ("topk:0.01", 80_000),
-    ],
-)
-def test_a_million_numbers_take_so_many_bytes(text: str, bytes_of_a_million: int) -> None:
-    assert parse_wire(text).room_bytes("float32", 1_000_000) == bytes_of_a_million
-
-
-@pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("", "Valid names: float32, bfloat16, float16, int8, topk:FRACTION, topk2bit:FRACTION"),

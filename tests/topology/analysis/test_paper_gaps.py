@@ -72,7 +72,7 @@ def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
 @pytest.mark.parametrize("family", ["one-peer-exponential", "hypercube-matching", "base-k"])
 def test_pairs_are_exact_after_log2_n_rounds_at_powers_of_two(family: str, k: int) -> None:
     found = facts(parse(family, 2**k))
-    assert (found.rounds_to_exact, found.degree_max) == (k, 1)
+    assert (found.period, found.rounds_to_exact, found.degree_max) == (k, k, 1)
     assert (found.contraction, found.second_eigenvalue) == (0.0, 0.0)
 
 

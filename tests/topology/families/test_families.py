@@ -76,12 +76,6 @@ def cases(name: str) -> list[Topology]:
     return [parse(spec, n, seed=7) for spec, n in FIXED if spec.partition(":")[0] == name]
 
 
-def test_in_the_oracle_s_epidemic_everybody_hears_from_as_many_as_it_pushes_to() -> None:
-    for topology in cases("epidemic"):
-        arrivals = [in_degree for _, in_degree in topology.graph().to_directed().in_degree()]
-        assert arrivals == out_degrees(topology)
-
-
 def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
     for topology in cases("random-matching"):
         assert all(out_degrees(topology, round).count(0) == topology.n % 2 for round in range(9))

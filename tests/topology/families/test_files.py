@@ -120,13 +120,6 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
         parse(f"file:path={folder}")
 
 
-def test_when_all_of_a_file_s_peers_live_it_is_the_file() -> None:
-    for spec in (BRIDGE, STREETS):
-        strict = parse(spec)
-        live = over(spec, 0, strict.names)
-        assert np.array_equal(dense(live), dense(strict)) and live.names == strict.names
-
-
 def pairs(*words: str) -> set[frozenset[str]]:
     return {frozenset(word.split("-")) for word in words}
 

@@ -7,7 +7,6 @@ import pytest
 from rumor.gossip.effects.effects import Combine, Halt, Measure, Mix
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Account
-from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
@@ -63,16 +62,3 @@ def test_a_share_of_no_round_is_returned() -> None:
         assert ShareRefused("a", "not finite") in effects
         assert of(effects, Mix)
         assert held(scene).weight == before + ONE // 4
-
-
-def test_under_asynchronous_rules_it_is_returned_before_the_rule_sees_it() -> None:
-    scene = Scene().founded("a", "b")
-    scene.push("a", "b", ONE // 2)
-    scene.receive(scene.mail.popleft(), finite=False)
-    seen: list[int] = []
-
-    def look(context: RuleContext) -> None:
-        seen.append(len(context.shares()))
-
-    scene.act("b", look)
-    assert seen == [0]

@@ -13,9 +13,8 @@ from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import Peers, complete, ring
-from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.models.network import Link
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -55,14 +54,6 @@ class Weighted:
         return found
 
 
-def test_without_weights_a_peer_mixes_itself_and_all_neighbors_evenly() -> None:
-    ring_matrix = (np.eye(6) + np.roll(np.eye(6), 1, 0) + np.roll(np.eye(6), -1, 0)) / 3
-    crowd = Crowd(rule, 6, ring, BAD)
-    models = crowd.history(12)
-    np.testing.assert_allclose(models, expected([ring_matrix] * 12, 6), rtol=0, atol=1e-12)
-    assert crowd.swarm.invariants.seen["fence"]
-
-
 CYCLE = Weighted(0.25, 0.75)
 
 
@@ -74,18 +65,6 @@ def test_a_peer_does_not_overwrite_a_vector_that_a_slow_neighbor_still_needs() -
     models = crowd.history(15)
     np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
     assert any(witnessed.waits for witnessed in crowd.rules.values())
-
-
-def test_a_share_that_cannot_be_sent_yet_is_kept() -> None:
-    crowd = Crowd(rule, 5, CYCLE)
-    crowd.run(100.0, steps=3)
-    crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
-    crowd.change(replace(CALM, links=(Link(source=("p00",), to=("p01",), loss=1.0),)))
-    crowd.swarm.run(crowd.swarm.now + 6.0)
-    assert len(crowd.before["p01"]) < 8
-    crowd.change(CALM)
-    models = crowd.history(15)
-    np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
 
 
 def test_a_share_that_its_receiver_does_not_expect_blocks_no_peer() -> None:
