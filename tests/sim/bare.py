@@ -38,7 +38,7 @@ class Point:
 
     @property
     def disagreement(self) -> float:
-        """Sum of squared distances from the mean, per coordinate."""
+        """Sum of squared distances of the models from their mean, per coordinate."""
         return float(np.square(self.x - self.x.mean(axis=0)).sum() / self.x.shape[1])
 
 
@@ -57,7 +57,7 @@ def run_bare(
     protocol: ProtocolConfig | None = None,
     shards: int = 1,
 ) -> Iterator[Point]:
-    """Run a rule of the test's own choice; a point at the start and after every so many steps.
+    """Run any rule; return a point at the start and after every few steps.
 
     Steps are counted at speed 1x, and points lie half a step later.
     """

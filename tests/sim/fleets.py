@@ -1,4 +1,4 @@
-"""Fleets of a few workers with faults, for the tests of either."""
+"""Small fleets with faults, for tests of fleets and of faults."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def plan_of(
     seed: int = 0,
     **settings: Any,
 ) -> FleetPlan:
-    """What a fleet with faults is made of."""
+    """The plan of a fleet with faults."""
     read = read_faults(faults)
     check_faults(read, worker_names(n))
     resolved = resolve(read, worker_names(n))
@@ -60,7 +60,7 @@ def fleet_of(*faults: Fault, **settings: Any) -> Fleet:
 
 
 def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Fleet:
-    """Let time pass, and count every unit again and again."""
+    """Let time pass, and audit all units repeatedly."""
     while not fleet.over and fleet.now < until_s:
         fleet.run(min(until_s, fleet.now + every_s), 10**9)
         found = fleet.audit()

@@ -1,4 +1,4 @@
-"""Folders of live runs that nobody ran: the files that real peers leave."""
+"""Made-up folders of live runs, with the files that real peers leave."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ __all__ = ["leave_peer", "leave_run", "rows_of"]
 
 BEGAN_UNIX_S = 1e9
 
-# What is not here had its default.
+# Missing settings had their defaults.
 OPTIONS: dict[str, Any] = {
     "task": "digits",
     "total_steps": 900,
@@ -21,10 +21,10 @@ OPTIONS: dict[str, Any] = {
 
 
 def rows_of(step_s: float, steps: int = 100, *, since_s: float = 0.0) -> list[dict[str, Any]]:
-    """Rows of a peer whose steps all take as long, one every ten steps and one at the first.
+    """Rows of a peer with constant step time: one at the first step, then one every ten steps.
 
     Its accuracy rises by 0.01 with every step, up to 0.95; it sends 1 kB a step and 100 B more
-    about who lives.
+    about membership.
     """
     return [
         {
@@ -52,7 +52,7 @@ def leave_peer(
     address: str = "tcp://127.0.0.1:7700",
     **options: Any,
 ) -> Path:
-    """Write what a peer leaves; without *state* it was killed, or still runs."""
+    """Write the files of a peer; without *state* it was killed, or still runs."""
     folder.mkdir(parents=True)
     (folder / "options.json").write_text(json.dumps(OPTIONS | {"id": folder.name} | options))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -64,7 +64,7 @@ def leave_peer(
 def leave_run(
     folder: Path, step_s: Sequence[float], *, steps: Sequence[int] | None = None, **options: Any
 ) -> Path:
-    """Write what `rumor launch` leaves of peers whose steps take so long."""
+    """Write the files that `rumor launch` leaves for peers with these step times."""
     counts = steps or [round(30 / each) // 10 * 10 for each in step_s]
     for index, (each, count) in enumerate(zip(step_s, counts, strict=True)):
         place = folder / "peers" / f"peer-{index}"

@@ -1,4 +1,4 @@
-"""Runs that nobody simulated: curves of the right form, for what shows and keeps them."""
+"""Made-up runs: curves of the right form, to test how runs are shown and saved."""
 
 from typing import Any
 

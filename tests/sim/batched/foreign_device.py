@@ -1,4 +1,4 @@
-"""A device that is no GPU and yet foreign: its tensors hold values, and meet no tensor of the host.
+"""A fake device in place of a GPU: its tensors hold values, but cannot be mixed with host tensors.
 
 They say that they lie on ``meta``, the one device beside the CPU that torch has everywhere. What a
 GPU refuses is refused here, too: tensors of both in one operation, and reading memory from Python.
@@ -69,7 +69,7 @@ class _ForeignTensor(Tensor):
 
 
 class ForeignDevice(TorchDispatchMode):
-    """There is the device while this is entered."""
+    """Makes the device available while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

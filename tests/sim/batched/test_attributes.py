@@ -1,4 +1,4 @@
-"""In the loop each worker has a model, a loss and an optimizer of its own, attributes included."""
+"""In the loop each worker has its own model, loss and optimizer, including their attributes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -102,7 +102,7 @@ def test_each_worker_counts_its_own_steps(count: Callable[[Stateful], float]) ->
     [{"count": by_generator}, {"loss": CountingLoss()}, {"optimizer": CountingSGD}],
     ids=["generator", "loss", "optimizer"],
 )
-def test_what_changes_is_each_workers_own_however_it_is_computed(changes: dict[str, Any]) -> None:
+def test_changing_attributes_belong_to_each_worker_on_every_engine(changes: dict[str, Any]) -> None:
     one, two = (
         simulated(**deepcopy(changes), engine="loop", threads=threads, window=window)
         for threads, window in ((1, 5), (2, 12))
@@ -112,6 +112,6 @@ def test_what_changes_is_each_workers_own_however_it_is_computed(changes: dict[s
 
 
 @pytest.mark.extended
-def test_a_buffer_that_is_assigned_anew_is_an_error_as_live() -> None:
+def test_reassigning_a_buffer_is_an_error_as_in_a_live_run() -> None:
     with pytest.raises(TrainingError, match="assigns saved anew: write into it with copy_"):
         simulated(by_new_buffer, engine="loop")

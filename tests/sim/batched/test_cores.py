@@ -1,4 +1,4 @@
-"""What a run asks of the machine: cores, threads, memory, and garbage collection paused."""
+"""What a run needs of the machine: cores, threads, memory, and a pause of garbage collection."""
 
 import gc
 import threading
@@ -17,7 +17,7 @@ from rumor.sim.kernel.gc import paused
 from ...waiting import LIMIT_S
 
 
-def test_a_run_that_fits_is_estimated_and_another_refused_with_how_many_would() -> None:
+def test_a_run_that_fits_is_estimated_and_a_larger_one_refused_with_the_size_that_fits() -> None:
     fleet = SimulationConfig
     wanted_gib = check_memory(fleet(workers=1000, memory_gib=1.0), row_bytes=10_000, registers=2)
     assert 0.05 < wanted_gib < 0.2
@@ -27,12 +27,12 @@ def test_a_run_that_fits_is_estimated_and_another_refused_with_how_many_would() 
     assert "memory_gib allows" in str(caught.value)
     with pytest.raises(ConfigError, match="this machine has free"):
         check_memory(fleet(workers=10**9), row_bytes=10**9, registers=0)
-    # Before anything is made for them.
+    # Before anything is allocated for them.
     with pytest.raises(ConfigError, match="1,000,000,000 workers"):
         simulate(task="consensus", workers=10**9)
 
 
-def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
+def test_torch_has_one_thread_inside_and_its_former_number_outside() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -43,7 +43,7 @@ def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
         torch.set_num_threads(before)
 
 
-def test_garbage_collection_is_paused_inside_and_as_it_was_outside() -> None:
+def test_garbage_collection_is_paused_inside_and_restored_outside() -> None:
     assert gc.isenabled()
     with paused():
         assert not gc.isenabled()
@@ -53,7 +53,7 @@ def test_garbage_collection_is_paused_inside_and_as_it_was_outside() -> None:
     assert gc.isenabled()
 
 
-def test_parts_are_each_done_once_whoever_is_free() -> None:
+def test_each_part_is_done_once_by_any_free_thread() -> None:
     taken = [True]
     threads = Threads(3, is_taken=lambda: taken[0])
     assert threads.free == 2
@@ -72,7 +72,7 @@ def test_parts_are_each_done_once_whoever_is_free() -> None:
 
 
 @pytest.mark.parametrize("in_main", [False, True])
-def test_what_goes_wrong_is_told_and_nobody_begins_with_another_part(in_main: bool) -> None:
+def test_an_error_is_raised_and_no_thread_begins_another_part(in_main: bool) -> None:
     threads, main, done = Threads(2), threading.get_ident(), list[int]()
     are_both_there = threading.Barrier(2, timeout=LIMIT_S)
 

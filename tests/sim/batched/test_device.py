@@ -1,4 +1,4 @@
-"""Rows on another device: everything is put there, and what comes of it is what the CPU computes.
+"""Rows on another device: everything is moved there, and results match those of the CPU.
 
 A foreign device stands in for a GPU, so that all of this runs everywhere; a GPU is tried where
 there is one.
@@ -69,7 +69,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", CASES)
-def test_steps_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
+def test_steps_on_a_device_match_the_cpu(case: str) -> None:
     settings = SETTINGS | CASES[case]
     plain = simulate(**settings, engine="dense")
     with ForeignDevice():
@@ -79,7 +79,7 @@ def test_steps_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
 
 
 @pytest.mark.extended
-def test_the_loop_on_a_device_gives_the_very_bits_and_they_are_marked_as_its_own() -> None:
+def test_the_loop_on_a_device_gives_the_same_bits_and_names_the_device() -> None:
     settings = SETTINGS | {"p": 0.7, "engine": "loop"}
     plain = simulate(**settings)
     with ForeignDevice():
@@ -116,7 +116,7 @@ def with_layer(seed: int, layer: Callable[[], nn.Module]) -> Task:
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "xyz", "meta"])
-def test_a_device_that_is_not_there_is_refused_before_anything_starts(name: str) -> None:
+def test_a_missing_device_is_refused_before_anything_starts(name: str) -> None:
     with pytest.raises(ConfigError, match=f"device is '{name}', which is not available") as caught:
         simulate(**SETTINGS, device=name)
     assert "\n" not in str(caught.value)
@@ -129,7 +129,7 @@ def test_a_task_without_a_model_stays_on_the_cpu(task: str) -> None:
     assert simulate(task=task, workers=4, steps=2, device="auto").summary["device"] == "cpu"
 
 
-def test_what_a_device_has_free_is_what_rows_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_may_take_the_free_memory_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 30, 1 << 31))
     check = partial(check_memory, registers=0, device=torch.device("cuda", 1))
     assert check(SimulationConfig(workers=1000), row_bytes=1 << 17) == pytest.approx(5000 / 8192)
@@ -141,7 +141,7 @@ def test_what_a_device_has_free_is_what_rows_may_take(monkeypatch: pytest.Monkey
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("engine", ["auto", "loop"])
-def test_cuda_computes_what_the_cpu_does_but_for_the_last_digits(engine: str) -> None:
+def test_cuda_matches_the_cpu_except_for_the_last_digits(engine: str) -> None:
     settings = SETTINGS | {"p": 0.7, "steps": 20}
     plain = simulate(**settings)
     run = simulate(**settings, engine=engine, device="cuda")

@@ -1,4 +1,4 @@
-"""The same settings give the same bits, and the simplest settings give what plain training does."""
+"""The same settings give the same bits, and the simplest settings equal plain training."""
 
 from typing import Any
 
@@ -69,14 +69,14 @@ CASES: dict[str, dict[str, Any]] = OF_RULES | {
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Run]:
-    """A run of each case, as it is to be found again."""
+    """The reference run of each case."""
     return {name: simulate(**SETTINGS | case) for name, case in CASES.items()}
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2, "window": 7}], ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_how_a_run_is_computed_changes_no_bit(
+def test_the_way_of_computing_changes_no_bit(
     case: str, change: dict[str, Any], plain: dict[str, Run]
 ) -> None:
     check_same(simulate(**SETTINGS | CASES[case] | change), plain[case])
@@ -84,7 +84,7 @@ def test_how_a_run_is_computed_changes_no_bit(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
-def test_how_steps_are_taken_at_once_changes_no_bit(rule: str) -> None:
+def test_the_grouping_of_steps_changes_no_bit(rule: str) -> None:
     settings = SETTINGS | OF_RULES[rule] | {"engine": "dense"}
     check_same(simulate(**settings, threads=2, window=11), simulate(**settings, threads=1))
 
@@ -128,8 +128,8 @@ MEASURED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("case", MEASURED)
-def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> None:
-    """Values are computed while it is decided; where nothing is clipped, that changes no bit."""
+def test_measured_shares_within_the_bound_are_mixed_as_usual(case: str) -> None:
+    """Values are computed while rules decide; if nothing is clipped, that changes no bit."""
     settings = SETTINGS | {"steps": 12} | MEASURED[case]
     plain = simulate(**settings, rule="gosgd:p=0.7").summary
     bounded = simulate(**settings, rule="gosgd:p=0.7,robust=clip:tau=1e30").summary
@@ -140,13 +140,13 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
 
 
-def test_two_levels_of_all_reduce_agree_and_come_to_what_one_does() -> None:
+def test_all_reduce_with_two_levels_agrees_with_one_level() -> None:
     settings = SETTINGS | {"topology": "hosts:sizes=4x2", "engine": "dense"}
     flat = simulate(**settings, rule="allreduce").summary
     deep = simulate(**settings, rule="allreduce:levels=2").summary
     assert flat["consensus_distance"] == deep["consensus_distance"] == 0
     assert deep["loss"] == pytest.approx(flat["loss"], rel=1e-5)
-    # 6 peers: 2 to and from the inner 4, and 4 * 2 there; 4 up, 4 down, and 2 between leaders.
+    # 6 peers, one level: 2 to and 2 from the inner 4, which swap 4 * 2; two: 4 up, 4 down, 2 more.
     assert (flat["mixed"], deep["mixed"]) == (5 * 12, 5 * 10)
 
 
@@ -183,7 +183,7 @@ def test_one_worker_is_plain_training_to_the_last_bit(rule: str) -> None:
     [5, pytest.param(2, marks=pytest.mark.extended), pytest.param(8, marks=pytest.mark.extended)],
 )
 def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> None:
-    """At equal speeds and without latency, momentum and all."""
+    """At equal speeds and without latency, momentum included."""
     run = simulate(
         task=task, workers=n, rule="allreduce", network="ideal", steps=20, seed=3, engine="loop"
     )
@@ -215,8 +215,8 @@ UNCUT = [
     ],
     ids=str,
 )
-def test_no_unit_of_weight_is_lost_or_made(rule: str, cut: dict[str, Any]) -> None:
-    """Where messages are lost, come twice, and overtake one another."""
+def test_no_unit_of_weight_is_lost_or_created(rule: str, cut: dict[str, Any]) -> None:
+    """On a network that loses, duplicates and reorders messages."""
     task = consensus(dim=40) if "shards" in cut else vectors_of("consensus", rule)
     settings: dict[str, Any] = {
         "task": task,
@@ -251,7 +251,7 @@ POISONED = 3
 
 
 def poisoned() -> Task:
-    """Least squares of 8 parts; one sample of the fourth is not fit for any learning rate."""
+    """Least squares in 8 parts; one sample of the fourth diverges at any learning rate."""
     rng = np.random.default_rng(1)
     inputs = torch.from_numpy(rng.standard_normal((160, 4)).astype(np.float32))
     targets = torch.arange(160, dtype=torch.float32)[:, None] / 160
@@ -271,7 +271,7 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
     summary, steps = run.summary, run.workers["steps"]
     bad = int(steps.argmin())
     assert summary["stopped"] == [f"peer-{bad}"]
-    # 20 samples in batches of 4: it comes in the first pass.
+    # 20 samples in batches of 4: the first pass contains it.
     assert 0 <= steps[bad] < 5
     assert (np.delete(steps, bad) == 40).all()
     assert run.workers["weight_units"][bad] == 0
@@ -283,7 +283,7 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
 
 
 @pytest.mark.extended
-def test_where_it_stops_does_not_depend_on_how_it_is_computed() -> None:
+def test_the_step_of_divergence_does_not_depend_on_the_way_of_computing() -> None:
     settings: dict[str, Any] = {
         "task": poisoned(),
         "workers": 8,
@@ -298,7 +298,7 @@ def test_where_it_stops_does_not_depend_on_how_it_is_computed() -> None:
 
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
-def test_a_barrier_cannot_go_on_without_a_worker_that_diverges(rule: str) -> None:
+def test_a_barrier_cannot_continue_without_a_diverged_worker(rule: str) -> None:
     with pytest.raises(
         TrainingError, match=rf"{rule} cannot continue without a worker: 1 worker of 8 diverged"
     ):

@@ -1,4 +1,4 @@
-"""Simulated workers train wrapped, tied and turned models as the model is, to the last bit."""
+"""Simulated workers train wrapped, tied and transposed models exactly as plain training does."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,7 +46,7 @@ def compiled() -> nn.Module:
 
 
 class Tempered(nn.Module):
-    """A parameter that is a single number."""
+    """A model with a scalar parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Mixture(nn.Module):
 
 @pytest.mark.extended
 @pytest.mark.parametrize("model", [turned, images, tied, compiled, Tempered, Mixture])
-def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
+def test_one_worker_equals_plain_training_and_engines_agree_on_several(
     model: Callable[[], nn.Module],
 ) -> None:
     task = replace(load_task("digits", seed=3), model=model)
@@ -87,7 +87,7 @@ def test_one_worker_is_plain_training_and_several_are_alike_however_computed(
     auto = simulate(**settings)
     check_same(simulate(**settings, threads=2, window=4), auto)
     assert plain.model is not None and auto.model is not None
-    # Engines differ in rounding alone.
+    # Engines differ only in rounding.
     for name, tensor in plain.model.items():
         torch.testing.assert_close(auto.model[name], tensor, rtol=1e-4, atol=1e-5)
     if auto.summary["engine"] == "loop":

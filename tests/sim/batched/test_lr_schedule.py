@@ -1,4 +1,4 @@
-"""Learning rates that change as training goes on: those of live peers, by the same clocks."""
+"""Learning rates that change during training, by the same clocks as live peers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ SCHEDULE = "cosine:warmup=0.2,floor=0.1"
 
 
 def recorded(rates: list[float]) -> Task:
-    """Digits, and a note of each step's learning rate."""
+    """Digits, with a record of each step's learning rate."""
 
     class Noting(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
@@ -43,7 +43,7 @@ def rates_of(**settings: Any) -> list[float]:
     return rates
 
 
-def test_one_worker_trains_as_a_live_peer_does_to_the_last_bit() -> None:
+def test_one_worker_trains_like_a_live_peer_to_the_last_bit() -> None:
     learner = Learner(
         RunConfig(task="digits", steps=15, device="cpu", lr_schedule=SCHEDULE, seed=3), "peer-0"
     )
@@ -64,7 +64,7 @@ def test_by_the_workers_own_steps() -> None:
     assert sorted(rates) == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
 
 
-def test_by_the_swarms_clock_where_all_steps_are_counted() -> None:
+def test_by_the_swarms_clock_if_all_steps_are_counted() -> None:
     rates = rates_of(workers=4, steps=None, total_steps=40, slow=("3:4",))
     known = 40 * (1 - np.array(rates))
     assert rates[0] == 1.0 and min(rates) < 0.15 and len(rates) >= 40
@@ -72,18 +72,18 @@ def test_by_the_swarms_clock_where_all_steps_are_counted() -> None:
     assert sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
 
 
-def test_by_the_time_where_nothing_else_ends_the_run() -> None:
+def test_by_time_if_nothing_else_ends_the_run() -> None:
     assert rates_of(time_s=1.0, step_s=0.25) == pytest.approx([0.75, 0.5, 0.25, 0.0])
 
 
-def test_one_that_starts_again_follows_the_clock_of_the_swarm() -> None:
+def test_a_restarted_worker_follows_the_clock_of_the_swarm() -> None:
     faults = [fault(1.0, "crash", 1), fault(2.0, "restart", 1)]
     settings = {"workers": 3, "total_steps": 100, "step_s": 0.1, "checkpoint_every_s": 0.1}
     rates = rates_of(**settings, faults=faults, topology="complete")
     assert len(rates) >= 100 and sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
 
 
-def test_a_task_says_how_and_a_run_may_say_otherwise() -> None:
+def test_a_run_may_override_the_schedule_of_its_task() -> None:
     rates: list[float] = []
     task = replace(recorded(rates), lr_schedule="linear")
     simulate(task=task, workers=1, steps=2, threads=1)

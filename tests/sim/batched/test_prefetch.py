@@ -1,4 +1,4 @@
-"""A schedule drawn up beside whoever computes is the one that would have been drawn up in turn."""
+"""A schedule made in parallel with the computation equals one made in sequence."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -49,14 +49,14 @@ def test_windows_come_unchanged_and_in_order(way: Way) -> None:
 
 
 @both
-def test_whoever_takes_no_more_windows_ends_the_other_side(way: Way) -> None:
+def test_the_scheduler_ends_when_no_more_windows_are_taken(way: Way) -> None:
     stream = way(Prefetcher(), source(100_000))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
 
 
 @both
-def test_an_error_over_there_is_raised_here(way: Way) -> None:
+def test_an_error_of_the_scheduler_is_raised_here(way: Way) -> None:
     coming = windows(1)
 
     def failing() -> Window:
@@ -72,7 +72,7 @@ def test_an_error_over_there_is_raised_here(way: Way) -> None:
 
 @needs_fork
 @pytest.mark.extended
-def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
+def test_scheduling_ahead_does_not_change_the_digest() -> None:
     settings: dict[str, Any] = {
         "workers": 64,
         "steps": 65,

@@ -1,4 +1,4 @@
-"""What once went wrong in a simulation, and must not again."""
+"""Bugs of simulations that were found once, and must not come back."""
 
 import multiprocessing
 import os
@@ -32,12 +32,12 @@ def test_peers_that_ask_one_another_at_the_same_time_agree(topology: str) -> Non
     settings: dict[str, Any] = {"rule": "adpsgd", "topology": topology}
     series = simulate(task="consensus", workers=8, steps=120, **settings).series["disagreement"]
     assert series[-1] < 1e-6 * series[0]
-    # And two do not swap for ever.
+    # And two peers do not swap forever.
     pair = simulate(task=consensus([[0.0], [1.0]]), workers=2, steps=40, **settings)
     assert pair.series["disagreement"][-1] < 1e-12
 
 
-def test_an_offer_that_was_lost_is_made_again_to_one_who_waits() -> None:
+def test_a_lost_offer_is_repeated_to_a_waiting_peer() -> None:
     wide = task(lambda: nn.Sequential(nn.Linear(4, 10_000), nn.ReLU(), nn.Linear(10_000, 2)))
     run = simulate(
         task=wide, workers=4, rule="allreduce", network="lan", loss=0.1, steps=6, engine="loop"
@@ -50,14 +50,14 @@ def test_a_barrier_over_a_dead_link_ends_with_a_reason() -> None:
         simulate(task="consensus", workers=2, rule="dpsgd", topology="ring", loss=1.0, steps=2)
 
 
-def test_who_has_waited_for_long_when_the_others_finish_is_given_the_time_to_hear_of_it() -> None:
+def test_a_long_waiting_peer_has_time_to_learn_that_the_others_finished() -> None:
     settings: dict[str, Any] = {"rule": "noloco:h=32", "topology": "random-matching", "step_s": 3.0}
     ends: dict[str, Any] = {"speeds": "1x:50%,0.1x:50%", "total_steps": 512}
     assert simulate(task="consensus", workers=8, **settings, **ends).summary["steps"] >= 512
 
 
 class Telling(nn.Linear):
-    """It saves something that is no tensor."""
+    """A module with extra state that is not a tensor."""
 
     def get_extra_state(self) -> dict[str, int]:
         return {"version": 1}
@@ -66,7 +66,7 @@ class Telling(nn.Linear):
         pass
 
 
-def test_what_a_module_saves_beside_tensors_is_left_alone() -> None:
+def test_extra_state_of_a_module_is_left_alone() -> None:
     run = simulate(task=task(lambda: Telling(4, 2)), workers=2, topology="ring", engine="loop")
     assert run.model is not None and set(run.model) == {"weight", "bias"}
 
@@ -77,12 +77,12 @@ def test_what_a_module_saves_beside_tensors_is_left_alone() -> None:
     [{"slow": ("0:100",)}, {"network": "wan", "rule": "dpsgd", "latency_s": 5.0}],
     ids=["straggler", "barrier over slow links"],
 )
-def test_measurements_grow_rarer_as_a_run_grows_long(settings: dict[str, Any]) -> None:
+def test_long_runs_are_measured_less_often(settings: dict[str, Any]) -> None:
     run = simulate(task="consensus", workers=4, topology="ring", steps=40, **settings)
     assert 15 <= len(run.series["time_s"]) <= 300
 
 
-def test_a_finished_worker_keeps_a_pace_that_no_single_draw_decides() -> None:
+def test_the_pace_of_a_finished_worker_does_not_hang_on_a_single_draw() -> None:
     run = simulate(
         task="consensus", workers=16, topology="ring", steps=30, pace="lognormal:cv=5", p=0.1
     )
@@ -91,7 +91,7 @@ def test_a_finished_worker_keeps_a_pace_that_no_single_draw_decides() -> None:
 
 
 @pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
-def test_a_deciding_process_that_was_killed_is_told_as_that() -> None:
+def test_a_killed_scheduler_process_is_reported() -> None:
     stream = Prefetcher().in_process(source(100_000))
     first: Window = next(stream)
     assert first.levels

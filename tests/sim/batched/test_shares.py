@@ -1,4 +1,4 @@
-"""Shares in the simulator: bytes as a live vector would send them, mixed as it would mix them."""
+"""Shares in the simulator: the bytes that a live vector sends, mixed as it mixes them."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ SEED = 7
 
 
 class Mixed(nn.Module):
-    """Numbers of three dtypes, one of which travels as it is in any format."""
+    """Parameters of three dtypes, one of which every format leaves unconverted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ def module() -> nn.Module:
 def rows(
     shards: int = 1, registers: tuple[str, ...] = (), *, scattered: bool = False
 ) -> ParameterMatrix:
-    """Workers that have moved away from where all began, each on its own way."""
+    """Workers whose models have diverged from a common start."""
     cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
     found = ParameterMatrix(module(), len(IDS), registers, **cut, ids=IDS, seed=SEED)
     for part in found.x:
@@ -48,7 +48,7 @@ def rows(
 def live(
     workers: ParameterMatrix, *indices: int, wire: str = "float32", **settings: Any
 ) -> list[Vector]:
-    """Vectors of live peers that began where the workers did, and have come to where these are."""
+    """Vectors of live peers with the same start and the same current models as the workers."""
     found = []
     for index in indices:
         vector = Vector(module(), **settings, keeps_anchor=True, sends_topk=wire.startswith("topk"))
@@ -64,7 +64,7 @@ def bits(parts: tuple[Tensor, ...]) -> bytes:
 
 @pytest.mark.parametrize(("shards", "scattered"), [(1, False), (5, False), (5, True)])
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
+def test_a_worker_sends_and_mixes_like_a_live_peer_to_the_last_bit(
     wire: str, shards: int, scattered: bool
 ) -> None:
     workers = rows(shards, scattered=scattered)
@@ -83,7 +83,7 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
 
 
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if not wire.startswith("topk")])
-def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit(wire: str) -> None:
+def test_several_registers_in_one_share_match_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers = rows(registers=("y",))
     form, small = Form(wire, registers=2), [(1e-3, "x")]
     sender, receiver = live(workers, 0, 1, registers=("y",))
@@ -103,7 +103,7 @@ def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit
     assert bits(workers.row(1)) == bits(receiver.flats)
 
 
-def test_a_copy_may_bring_registers_along() -> None:
+def test_a_copy_may_include_registers() -> None:
     workers = rows(registers=("y",))
     cut = Cut(("x", "y"), Form(copy=True, registers=2))
     workers.shares.carry_out(
@@ -122,7 +122,7 @@ def test_a_copy_may_bring_registers_along() -> None:
 
 
 @pytest.mark.parametrize("scattered", [False, True])
-def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool) -> None:
+def test_shards_cover_the_vector_without_overlap(scattered: bool) -> None:
     workers = rows(7, scattered=scattered)
     seen = [torch.zeros(part.shape[1]) for part in workers.x]
     for shard in range(7):
@@ -134,7 +134,7 @@ def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool
 
 
 @pytest.mark.extended
-def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
+def test_freed_memory_is_reused_by_shares_of_the_same_kind() -> None:
     workers = rows(2)
     kinds = [Cut("x", Form(wire), shard) for wire in WIRES for shard in (0, 1)]
     kinds.append(Cut(("x", "x"), Form(registers=2)))
@@ -149,10 +149,10 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize("wire", [*WIRES, "topk2bit:0.1"])
-def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: str) -> None:
+def test_bare_shares_match_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers, form = rows(registers=("y",)), Form(wire, bare=True)
     sender, receiver = live(workers, 0, 1, registers=("y",))
-    for number in (3, 4):  # nothing is noted as sent: the second is as the first
+    for number in (3, 4):  # nothing is recorded as sent, so the second equals the first
         payload = sender.snapshot("x", form, 0, stream(SEED, "ada", f"rounding:{number}"))
         receiver.combine("x", [(1.0, "x"), (0.5, (payload, form, 0))])
         sender.combine("y", [(1.0, "y"), (0.5, (payload, form, 0))])
@@ -167,7 +167,7 @@ def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: 
     assert bits(workers._rows["y"][0]) == bits(sender._registers["y"])
 
 
-def test_a_register_on_demand_is_one_workers() -> None:
+def test_a_register_on_demand_belongs_to_one_worker() -> None:
     workers = rows(registers=("from/*",))
     told = workers._rows["from/ada"]
     workers.shares.carry_out([Combine(1, "from/ada", ((2.0, "x"), (1.0, "from/ada")))])
@@ -177,7 +177,7 @@ def test_a_register_on_demand_is_one_workers() -> None:
     assert told == {}
 
 
-def test_a_register_on_demand_comes_back_with_its_worker() -> None:
+def test_a_register_on_demand_is_restored_with_its_worker() -> None:
     workers = rows(registers=("from/*",))
     workers.shares.begin_again = WorkerCheckpoints(workers._rows).carry_out
     set_both = [Combine(0, f"from/{name}", ((2.0, "x"),)) for name in ("ada", "bob")]

@@ -1,4 +1,4 @@
-"""Tasks on vectors that go down a gradient: they are plain gradient descent, exactly."""
+"""Tasks on vectors with a gradient are exactly plain gradient descent."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def bowls(**more: Any) -> VectorTask:
     return VectorTask("bowls", values=np.zeros((3, 3)), gradient=gradient, **more)
 
 
-def test_one_worker_takes_the_steps_of_gradient_descent_bit_for_bit() -> None:
+def test_one_worker_is_gradient_descent_bit_for_bit() -> None:
     task = VectorTask(
         "bowl", values=np.zeros((1, 3)), gradient=gradient, objective=lambda x: float(x[1]), lr=0.3
     )
@@ -34,7 +34,7 @@ def test_one_worker_takes_the_steps_of_gradient_descent_bit_for_bit() -> None:
         assert loss == x[1]
 
 
-def test_rounds_of_dpsgd_are_those_of_its_equation() -> None:
+def test_rounds_of_dpsgd_follow_its_equation() -> None:
     run = simulate(
         task=bowls(objective=lambda x: float(np.square(x).sum()), lr=0.1),
         rule="dpsgd", workers=3, topology="path", steps=15, eval_every=1, network="ideal",
@@ -46,7 +46,7 @@ def test_rounds_of_dpsgd_are_those_of_its_equation() -> None:
         assert loss == pytest.approx(np.square(x.mean(axis=0)).sum(), rel=1e-12)
 
 
-def test_the_learning_rate_of_the_settings_comes_first() -> None:
+def test_the_learning_rate_of_the_settings_takes_precedence() -> None:
     runs = [
         simulate(task=bowls(objective=np.sum, lr=own), lr=given, workers=3, steps=5, seed=1)
         for own, given in ((0.2, None), (0.7, 0.2))

@@ -1,4 +1,4 @@
-"""Weights of a fleet as arrays: integers as ever, and floats where a unit is not the least."""
+"""Weights of a fleet as arrays: integers for whole units, floats below a unit."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def test_whole_units_are_integers_and_enter_means_as_they_are() -> None:
     assert in_proportion(units) is units
 
 
-def test_the_sum_of_what_a_worker_holds_of_all_shards_fits() -> None:
+def test_the_sum_of_a_workers_shards_fits_the_array() -> None:
     units = as_units([[2**62 * UNIT] * 4])
     assert units.dtype == np.float64 and units.sum(axis=1).tolist() == [2.0**64]
 
@@ -31,7 +31,7 @@ def test_weights_far_below_a_unit_are_floats_and_scaled_for_means() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", ["gosgd", "adpsgd"])
-def test_a_fleet_that_has_lost_nearly_all_of_its_weight_trains_on(rule: str) -> None:
+def test_a_fleet_that_lost_nearly_all_weight_keeps_training(rule: str) -> None:
     faults = [
         fault(1.0 + 0.5 * number + gap_s, kind, peer=number % 2)
         for number in range(70)

@@ -23,7 +23,7 @@ def carry_out(shares: WholeShares, levels: list[Level]) -> None:
 
 @both
 @pytest.mark.parametrize("threads", [1, 3])
-def test_copies_and_mixes_are_those_of_torch(threads: int, dtype: torch.dtype) -> None:
+def test_copies_and_mixes_match_torch(threads: int, dtype: torch.dtype) -> None:
     rng = np.random.default_rng(1)
     x = vectors(dtype)
     theirs, held = x.clone(), dict[Slot, Tensor]()
@@ -48,7 +48,7 @@ def test_copies_and_mixes_are_those_of_torch(threads: int, dtype: torch.dtype) -
 
 
 @both
-def test_a_row_alone_is_mixed_as_in_a_level(dtype: torch.dtype) -> None:
+def test_a_single_row_is_mixed_as_in_a_level(dtype: torch.dtype) -> None:
     x = vectors(dtype)
     for fraction in (1e-3, 0.3, 0.49999, 0.5, 0.7, 0.999, 1.0):
         alone = x[0].clone()
@@ -76,7 +76,7 @@ def test_released_places_are_used_again() -> None:
         assert torch.equal(shares.share(slot.number), x[0])
 
 
-def test_more_shares_than_there_is_room_for_make_room() -> None:
+def test_memory_grows_for_more_shares() -> None:
     x = vectors(n=2)
     shares, program = WholeShares(x, ONE_CORE), Program(2)
     slots = [program.snapshot(number % 2, WHOLE, 1) for number in range(300)]

@@ -1,4 +1,4 @@
-"""Formats and shards in simulated swarms: what they do to agreement and training."""
+"""Formats and shards in simulated swarms: their effect on agreement and training."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.extended
-def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
-    """Where no message is lost, each shard's weight goes the way that the whole one's went."""
+def test_a_push_of_all_shards_equals_a_push_of_the_whole_vector() -> None:
+    """If no message is lost, each shard's weight moves like that of the whole vector."""
     whole = simulate(**SETTINGS)
     cut = simulate(**SETTINGS, shards=8, shards_per_push=8)
     assert cut.summary["model_digest"] == whole.summary["model_digest"]
@@ -36,7 +36,7 @@ def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
 
 
 @pytest.mark.extended
-def test_what_a_worker_may_send_bounds_what_it_sends() -> None:
+def test_the_bandwidth_limits_what_a_worker_sends() -> None:
     free = simulate(task="digits", workers=4, steps=100, p=1.0)
     bound = simulate(task="digits", workers=4, steps=100, p=1.0, push_mbit=0.3)
     time_s = bound.summary["virtual_time_s"]
@@ -50,7 +50,7 @@ def test_what_a_worker_may_send_bounds_what_it_sends() -> None:
 def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> None:
     settings: dict[str, Any] = {"task": "digits", "workers": 3, "p": 1.0, "steps": 10, "lr": 3e6}
     run = simulate(**settings, wire="float16")
-    # Who is left alone has nobody to send to.
+    # A lone survivor has no peer to send to.
     assert len(run.summary["stopped"]) == 2
     assert run.summary["weight_units_total"] == run.summary["weight_units_expected"] == 3 * 2**40
     assert simulate(**settings, wire="bfloat16").summary["stopped"] == []
@@ -59,7 +59,7 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
         simulate(task=consensus(values), workers=2, topology="ring", steps=20, wire="float16")
 
 
-def test_memory_for_what_was_last_sent_is_counted() -> None:
+def test_memory_of_last_sent_values_is_counted() -> None:
     def wanted(wire: str) -> float:
         with pytest.raises(ConfigError) as refused:
             simulate(task="digits", workers=20_000, wire=wire, memory_gib=0.5)

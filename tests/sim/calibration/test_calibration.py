@@ -1,4 +1,4 @@
-"""Files of `rumor calibrate`: what a simulation makes of them, and what is refused."""
+"""Files of `rumor calibrate`: how a simulation uses them, and which are refused."""
 
 import json
 from pathlib import Path
@@ -30,13 +30,13 @@ def measured(**changes: Any) -> Calibration:
     return Calibration(**given | changes)
 
 
-def test_a_file_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+def test_a_file_round_trips(tmp_path: Path) -> None:
     first = measured(network=PRESETS["wan"], notes=("all is well",))
     first.write(tmp_path / "a.json")
     assert read_calibration(tmp_path / "a.json") == first
 
 
-def test_each_worker_steps_as_long_as_its_peer_did() -> None:
+def test_steps_of_each_worker_last_as_long_as_those_of_its_peer() -> None:
     config = SimulationConfig(**measured().simulation())
     ids = [f"peer-{worker}" for worker in range(config.workers)]
     pace = make_step_time(config.pace, ids=ids, step_s=config.step_s, slow=config.slow, seed=0)
@@ -52,7 +52,7 @@ def test_more_workers_than_peers_take_their_paces_in_turn() -> None:
     assert slow == {"0": "1.021", "2": "3.001", "3": "1.021", "5": "3.001", "6": "1.021"}
 
 
-def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -> None:
+def test_step_times_vary_as_measured_and_not_at_all_if_that_is_negligible() -> None:
     assert measured(peers=paces(cv=0.2)).simulation()["pace"] == "lognormal:cv=0.2"
     assert measured(peers=paces(cv=0.004)).simulation()["pace"] == "constant"
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_wrong_is_refused_by_file_and_key(
     assert str(path) in str(caught.value)
 
 
-def test_what_is_no_calibration_is_said_to_be_none_and_a_network_may_be_named(
+def test_other_files_are_refused_and_a_network_may_be_named(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.json"
@@ -99,7 +99,7 @@ def test_what_is_no_calibration_is_said_to_be_none_and_a_network_may_be_named(
     assert read_calibration(path).network == PRESETS["wan"]
 
 
-def test_what_exchanges_add_to_a_step_is_told_apart(tmp_path: Path) -> None:
+def test_the_cost_of_exchanges_is_separated_from_the_step_time(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = []
     pushes, time_s = 0, 0.0
     for number in range(20):

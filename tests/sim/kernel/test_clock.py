@@ -1,9 +1,9 @@
-"""What is due at one time happens in a fixed order."""
+"""Events that are due at the same time happen in a fixed order."""
 
 from rumor.sim.kernel.clock import ALARM, DELIVERY, FAULT, TURN, Clock
 
 
-def test_things_due_at_one_time_happen_by_rank_and_then_in_order() -> None:
+def test_events_due_at_one_time_happen_by_rank_and_then_in_order() -> None:
     clock = Clock()
     done: list[str] = []
     for name, priority in [

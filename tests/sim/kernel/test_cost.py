@@ -1,4 +1,4 @@
-"""What the protocols cost, in calls of Python: a count, which no slow machine changes."""
+"""The cost of the protocols in Python calls: a count that does not depend on the machine."""
 
 import sys
 from types import FrameType
@@ -15,7 +15,7 @@ Python 3.11. Each costs some 0.4 us. Whoever needs more says in performance.md w
 
 
 @pytest.mark.extended
-def test_a_step_that_pushes_takes_no_more_calls_than_it_did(
+def test_a_pushing_step_takes_no_more_calls_than_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     few, many = (calls(monkeypatch, steps) for steps in (10, 30))
@@ -23,7 +23,7 @@ def test_a_step_that_pushes_takes_no_more_calls_than_it_did(
 
 
 def calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
-    """Calls of Python functions in a run of so many steps of each of 60 workers."""
+    """Calls of Python functions in a run of *steps* steps by each of 60 workers."""
     n_calls, run = 0, Fleet.run
 
     def note(frame: FrameType, event: str, argument: Any) -> None:

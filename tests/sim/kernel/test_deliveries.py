@@ -1,4 +1,4 @@
-"""Deliveries: what comes from several sides at once waits for its turn at a port."""
+"""Deliveries: messages from several senders at once wait for their turn at a port."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +23,7 @@ Message = tuple[float, int, int, int]
 
 
 def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> list[float]:
-    """When each message arrives, in the order in which they are given."""
+    """Arrival time of each message, in the given order."""
     clock = Clock()
     links = Links(config, [str(index) for index in range(n)], seed=0)
     fleet: Any = SimpleNamespace(clock=clock, index={}, harness=None)
@@ -53,13 +53,13 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
 @pytest.mark.parametrize(
     ("changes", "sent", "expected"),
     [
-        # One message is not held up by a downlink as fast as its uplink.
+        # A downlink as fast as the uplink does not delay a single message.
         ({"latency_s": 0.25}, [(0.0, 0, 1, MB)], [1.25]),
         # Messages from several senders share it; messages to other workers do not.
         ({"latency_s": 0.25}, FROM_ALL, [1.25, 2.25, 3.25, 4.25]),
         ({"latency_s": 0.25}, [*FROM_ALL[:2], (0.0, 2, 3, MB)], [1.25, 2.25, 1.25]),
         ({"downlink_mbit": float("inf")}, FROM_ALL, [1.0] * 4),
-        # Bytes are passed on as they arrive, and the slower end decides.
+        # Bytes are forwarded as they arrive, so the slower end decides.
         ({"downlink_mbit": ONE_MB_S / 2}, [(0.0, 0, 1, MB)], [2.0]),
         ({"downlink_mbit": ONE_MB_S / 2, "jitter": 1e-12}, [(0.0, 0, 1, MB)], [2.0]),
         ({"downlink_mbit": ONE_MB_S * 2}, [(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
@@ -71,16 +71,16 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
         # A short message passes a long one that is still arriving; the long one waits for it.
         ({}, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)], [1.1, 0.2]),
         ({}, [(0.0, 0, 2, MB), (0.98, 1, 2, MB // 100)], [1.01, 0.99]),
-        # Workers of a host share its downlink, and nothing among themselves.
+        # Workers of a host share its downlink, but not for messages among themselves.
         (HALF, [(0.0, 0, 3, MB), (0.0, 1, 4, MB), (0.0, 3, 4, MB)], [2.0, 4.0, 0.0]),
-        # Links that are shared are one line for all; the way back, and that to others, is another.
+        # A shared link is one line for all; the reverse direction and other links are separate.
         (SHARED, OVER, [4.5, 8.5]),
         (SHARED, [*OVER, (0.0, 2, 1, MB), (0.0, 3, 4, MB)], [4.5, 8.5, 1.5, 1.5]),
-        # Nobody waits for a port of his own before the line has let him through.
+        # A message queues at its own port only after the line has carried it.
         (SHARED, [*OVER, (6.0, 4, 3, MB)], [4.5, 8.5, 7.5]),
     ],
 )
-def test_each_message_comes_when_its_ports_and_lines_have_carried_it(
+def test_each_message_arrives_once_its_ports_and_lines_have_carried_it(
     changes: dict[str, Any], sent: list[Message], expected: list[float]
 ) -> None:
     config = NetworkConfig(bandwidth_mbit=ONE_MB_S, **changes)
@@ -93,7 +93,7 @@ def test_each_message_comes_when_its_ports_and_lines_have_carried_it(
         max_size=20,
     )
 )
-def test_a_downlink_carries_no_more_than_its_rate_and_is_never_idle_in_vain(
+def test_a_downlink_keeps_to_its_rate_and_is_never_needlessly_idle(
     sent: list[Message],
 ) -> None:
     config = NetworkConfig(bandwidth_mbit=ONE_MB_S)
@@ -102,7 +102,7 @@ def test_a_downlink_carries_no_more_than_its_rate_and_is_never_idle_in_vain(
     order = sorted(range(len(sent)), key=lambda number: alone[number])
     busy: list[tuple[float, float]] = []
     for number in order:
-        # Whoever's last byte would be there first comes first; all gaps since its first are its.
+        # The message whose last byte would arrive first goes first, and may use all gaps so far.
         start_s = alone[number] - sent[number][3] / MB
         taken_s = sum(stop - max(start, start_s) for start, stop in busy if stop > start_s)
         through_s = alone[number] + taken_s

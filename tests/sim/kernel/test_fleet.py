@@ -1,4 +1,4 @@
-"""A fleet under virtual time: who is told what, when, and what comes of it."""
+"""A fleet under virtual time: steps, messages, waiting and faults."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,29 +28,29 @@ def run(fleet: Fleet, until_s: float = 1e6) -> Fleet:
     return fleet
 
 
-def test_everybody_takes_its_steps_and_the_clock_stops_with_the_last_or_when_it_is_time() -> None:
+def test_all_workers_take_their_steps_and_the_clock_stops_after_the_last_or_at_the_limit() -> None:
     fleet = run(Fleet(plan(slow=("2:3",))))
     assert fleet.over and [worker.steps for worker in fleet.workers] == [10] * 4
     assert fleet.now == pytest.approx(3.0)
     endless = run(Fleet(plan(steps=None, slow=("2:5",))), 2.05)
     assert not endless.over and endless.now == 2.05
     assert [worker.steps for worker in endless.workers] == [20, 20, 4, 20]
-    # And where it may schedule no more.
+    # And when it may schedule no more.
     fleet = Fleet(plan())
     for steps in (7, 14):
         assert not fleet.run(1e6, 7) and fleet.program.steps == steps
 
 
-def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
+def test_lost_shares_are_queried_and_fenced() -> None:
     network = NetworkConfig(latency_s=0.001, loss=0.3)
     fleet = run(Fleet(plan(4, steps=100, network=network)))
     assert fleet.traffic.refusals > 0
     assert fleet.traffic.mixed < fleet.traffic.pushes and fleet.traffic.errors == 0
-    # The fence is what makes it possible to lose a share and keep its weight.
+    # The fence makes it possible to lose a share and keep its weight.
     assert audit(w.protocol.account for w in fleet.workers).balanced
 
 
-def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> None:
+def test_large_shares_travel_in_frames_at_the_speed_of_the_link() -> None:
     network = NetworkConfig(bandwidth_mbit=8.0 * 2.1)
     fleet = Fleet(plan(2, steps=None, network=network, numbers=LARGE))
     run(fleet, 0.95)
@@ -72,7 +72,7 @@ def test_exchanges_may_make_steps_longer() -> None:
 
 
 class EveryOther:
-    """Waits at each turn after a step until somebody's share has come."""
+    """Waits after each step until a share has arrived."""
 
     name = "every-other"
     registers: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class EveryOther:
         return None if shares else Wait(turn.step, ())
 
 
-def test_a_rule_that_waits_is_idle_in_virtual_time_and_taken_up_by_the_next_share() -> None:
+def test_a_waiting_rule_is_idle_in_virtual_time_until_the_next_share() -> None:
     network = NetworkConfig(latency_s=0.05)
     fleet = Fleet(plan(2, steps=None, rule=EveryOther(), network=network))
     run(fleet, 3.0)
@@ -97,7 +97,7 @@ def test_a_rule_that_waits_is_idle_in_virtual_time_and_taken_up_by_the_next_shar
         assert worker.idle_until(fleet.now) == pytest.approx(1.0, abs=0.06)
 
 
-def test_a_worker_whose_values_are_not_finite_burns_its_weight_and_the_rest_go_on() -> None:
+def test_a_diverged_worker_burns_its_weight_and_the_others_continue() -> None:
     fleet = run(Fleet(plan(4, steps=30), [Stop(order=21, worker=1, step=5)]))
     assert [worker.steps for worker in fleet.workers] == [30, 5, 30, 30]
     assert fleet.workers[1].protocol.phase >= Phase.LEAVING
@@ -106,11 +106,11 @@ def test_a_worker_whose_values_are_not_finite_burns_its_weight_and_the_rest_go_o
     assert fleet.workers[1].protocol.account.weight == 0
 
 
-def test_a_worker_that_has_finished_goes_on_mixing_at_its_pace() -> None:
+def test_a_finished_worker_keeps_mixing_at_its_pace() -> None:
     fleet = Fleet(plan(2, steps=5, slow=("1:10",)))
     run(fleet)
     fast, slow = fleet.workers
     assert (fast.steps, slow.steps) == (5, 5)
     assert fast.protocol.phase is Phase.FINISHED
-    # The slow one takes its turn once in ten of theirs, so that most find no credit.
+    # The slow worker acts once per ten steps of the others, so most pushes find no credit.
     assert fast.pushes + fleet.traffic.skipped > 40

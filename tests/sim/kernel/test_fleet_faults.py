@@ -26,7 +26,7 @@ def operations(fleet: Fleet, *kinds: type) -> list[Any]:
     return [op for level in levels for op in level.operations if isinstance(op, kinds)]
 
 
-def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None:
+def test_founders_hold_a_roll_call_and_train_normally() -> None:
     fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
     assert stands(fleet) == [300] * 4
     found = fleet.audit()
@@ -35,7 +35,7 @@ def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None
     assert 0 < fleet.traffic.membership_bytes < fleet.traffic.bytes_sent
 
 
-def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
+def test_a_crash_destroys_weight_and_all_survivors_notice() -> None:
     fleet = live_on(fleet_of(fault(5.0, "crash", peer=2)))
     assert not fleet.workers[2].running
     assert stands(fleet)[2] < 60
@@ -45,20 +45,20 @@ def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     assert fleet.faults is not None
     (crash,) = fleet.faults.fault_report.crashes
     assert crash.first_s is not None and crash.last_s is not None
-    # The preset holds a peer for dead after 8 s; heartbeats are looked at every half second.
+    # The preset considers a peer dead after 8 s, and checks heartbeats every half second.
     assert 7.0 < crash.first_s <= crash.last_s < 12.0
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("after", range(8))
-def test_a_crash_between_any_two_effects_loses_and_creates_nothing(after: int) -> None:
+def test_a_crash_between_any_two_effects_keeps_all_weight_accounted_for(after: int) -> None:
     fleet = fleet_of(fault(5.02, "crash", peer=1, after=after), schema=LARGE)
     live_on(fleet, 30.0)
     assert not fleet.workers[1].running
     assert fleet.audit().died > 0
 
 
-def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None:
+def test_a_worker_can_crash_between_accepting_a_share_and_its_ack() -> None:
     fleet = fleet_of(
         fault(5.0, "crash", peer=1, accepting=True), fault(9.0, "restart", peer=1), n=3, p=1.0
     )
@@ -67,7 +67,7 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
     while fleet.workers[1].running:
         before = fleet.workers[1].protocol.account.decided.copy()
         fleet.run(fleet.now + 0.0005, 10**9)
-    # The ledger has the share, and its sender never heard of that.
+    # The ledger has the share, but its sender never got the ACK.
     ledger = {account.life: account for account in fleet.incarnations.ended}
     decided = ledger[worker.protocol.account.life].decided
     newest = [life for life, last in decided.items() if before.get(life) != last]
@@ -78,8 +78,8 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
     assert fleet.workers[1].steps == 300
 
 
-def test_what_a_worker_decides_before_it_crashes_is_sent_and_counted() -> None:
-    """In its last event it pushes: that share arrives, though its sender has died meanwhile."""
+def test_effects_before_a_crash_are_carried_out_and_counted() -> None:
+    """Its last event is a push: the share arrives, although its sender has died meanwhile."""
     fleet = fleet_of(fault(5.04, "crash", peer=1, after=99), n=3, p=1.0)
     fleet.run(5.04, 10**9)
     worker, pushes = fleet.workers[1], fleet.workers[1].pushes
@@ -93,7 +93,7 @@ def test_what_a_worker_decides_before_it_crashes_is_sent_and_counted() -> None:
     assert account.decided[worker.protocol.account.life] == (push.seq, push.escrow)
 
 
-def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
+def test_a_restarted_worker_continues_from_its_last_checkpoint() -> None:
     fleet = fleet_of(fault(9.0, "crash", peer=1), fault(12.0, "restart", peer=1))
     fleet.run(8.95, 10**9)
     first = fleet.workers[1]
@@ -101,19 +101,19 @@ def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     second = fleet.workers[1]
     assert second.protocol.account.incarnation == 2
     assert first.kept is not None
-    # A checkpoint every two seconds, of steps that take a tenth of one.
+    # A checkpoint every two seconds, with steps of 0.1 s.
     assert first.steps - 21 <= first.kept.steps < first.steps
     assert second.steps >= first.kept.steps
     assert second.total_steps == first.steps + second.steps - first.kept.steps
     kept = operations(fleet, Keep, Start)
     assert kept[-1] == Start(1, True)
     assert kept.count(Keep(1)) >= 3
-    # Nobody else is to start again, so that nobody else's values are kept.
+    # No other worker restarts, so only its values are kept.
     assert {operation.worker for operation in kept} == {1}
     assert live_on(fleet).workers[1].steps == 300
 
 
-def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
+def test_a_worker_that_lost_its_disk_starts_from_scratch_and_joins() -> None:
     fleet = fleet_of(fault(5.0, "crash", peer=1), fault(6.0, "restart", peer=1, state="lost"))
     live_on(fleet, 6.5)
     assert fleet.workers[1].steps < 10
@@ -123,16 +123,16 @@ def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
 
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
-def test_a_swarm_that_crashed_as_a_whole_founds_itself_anew_and_trains_on(state: str) -> None:
+def test_a_swarm_that_crashed_as_a_whole_is_founded_anew_and_keeps_training(state: str) -> None:
     fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, state=state)))
     assert [worker.protocol.account.incarnation for worker in fleet.workers] == [2] * 4
     assert stands(fleet) == [300] * 4
     found = fleet.audit()
-    # What died is accounted for, and one of them has founded for all.
+    # The lost weight is accounted for, and one of them has founded for all.
     assert (found.founded, found.died) == (5 * ONE, 4 * ONE)
 
 
-def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
+def test_a_paused_worker_stops_and_continues_where_it_was() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1, for_s=3.0)), 7.9)
     worker = fleet.workers[1]
     paused_at, waiting = worker.steps, len(worker.held)
@@ -145,13 +145,13 @@ def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.extended
-def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
+def test_a_worker_paused_forever_keeps_no_other_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None
     assert fleet.faults.fault_report.stranded == (1,)
 
 
-def test_a_clock_that_jumps_stops_nobody() -> None:
+def test_a_jumping_clock_stops_no_worker() -> None:
     jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
     fleet = live_on(fleet_of(*jumps))
     assert stands(fleet) == [300] * 4
@@ -173,7 +173,7 @@ def test_a_worker_that_diverges_burns_its_weight() -> None:
     assert fleet.workers[1].protocol.account.weight == 0
 
 
-def test_a_worker_can_be_told_to_finish_and_mixes_on() -> None:
+def test_a_worker_told_to_finish_keeps_mixing() -> None:
     fleet = live_on(fleet_of(fault(5.0, "finish", peer=1)), 20.0)
     worker = fleet.workers[1]
     mixed = worker.mixed
@@ -182,15 +182,15 @@ def test_a_worker_can_be_told_to_finish_and_mixes_on() -> None:
     assert worker.mixed > mixed
 
 
-def test_a_synchronous_rule_says_who_is_missing() -> None:
+def test_a_synchronous_rule_names_the_missing_worker() -> None:
     fleet = live_on(fleet_of(fault(5.0, "crash", peer=1), rule="allreduce", p=None))
     assert fleet.halts
     assert all("peer-1 died" in reason for reason in fleet.halts.values())
 
 
-def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -> None:
+def test_each_worker_stops_at_the_total_steps_by_its_own_count() -> None:
     faults = [fault(5.0, "crash", peer=1), fault(6.0, "join")]
     fleet = live_on(fleet_of(*faults, steps=None, steps_total=1000))
     taken = sum(worker.total_steps for worker in fleet.workers)
-    # News of others' steps takes a second or so, in which four of them take forty.
+    # News of others' steps takes about a second, in which four workers take forty.
     assert 1000 <= taken < 1200

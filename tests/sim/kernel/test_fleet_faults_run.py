@@ -1,4 +1,4 @@
-"""`simulate` with faults: real gradients through crashes and partitions, and what is told."""
+"""`simulate` with faults: real gradients through crashes and partitions, and the report."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def busy() -> Run:
 
 
 @pytest.mark.extended
-def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
+def test_a_run_reports_the_outcome_of_its_faults(busy: Run) -> None:
     summary = busy.summary
     assert balanced(busy)
     assert [told["kind"] for told in summary["faults"]] == [each["kind"] for each in BUSY]
@@ -69,7 +69,7 @@ def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
     assert summary["members"] == 6
     assert (summary["timing"], summary["stranded"]) == ("local", [])
     assert busy.workers["steps"].shape == (7,)
-    # What was taken after the last checkpoint of one that crashed was taken twice.
+    # Steps after the last checkpoint of a crashed worker were taken twice.
     assert busy.workers["steps"][1] > 150
     assert busy.series["members"].max() == 7
     json.dumps(summary, allow_nan=False)
@@ -77,7 +77,7 @@ def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 7}, {"threads": 2, "window": 11}], ids=str)
-def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any]) -> None:
+def test_the_way_of_computing_changes_no_bit(busy: Run, change: dict[str, Any]) -> None:
     run = simulate(**SETTINGS | change)
     assert run.summary["digest"] == busy.summary["digest"]
     assert run.summary["model_digest"] == busy.summary["model_digest"]
@@ -88,7 +88,7 @@ def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any])
     ("engine", "optimizer"), [("loop", "sgd"), ("dense", "sgd"), ("dense", "adam")]
 )
 @pytest.mark.parametrize("state", ["kept", "lost"])
-def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
+def test_a_lone_worker_that_crashed_ends_with_the_same_bits_as_without_a_crash(
     engine: str, optimizer: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
@@ -103,12 +103,12 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
     again, plain = simulate(**settings, faults=faults), simulate(**settings)
     assert again.summary["model_digest"] == plain.summary["model_digest"]
     repeated = again.summary["steps"] - plain.summary["steps"]
-    # Nearly fifty steps were taken by then, and a checkpoint is a second old at most.
+    # Nearly fifty steps were taken by then, and the checkpoint is at most a second old.
     assert (0 < repeated <= 11) if state == "kept" else 40 <= repeated <= 50
     assert balanced(again)
 
 
-def test_vectors_start_again_from_their_own_values() -> None:
+def test_vectors_restart_from_their_own_values() -> None:
     settings: dict[str, Any] = {
         "task": consensus(np.arange(12.0).reshape(4, 3)),
         "workers": 4,
@@ -120,7 +120,7 @@ def test_vectors_start_again_from_their_own_values() -> None:
     }
     run = simulate(**settings, faults=[fault(1.0, "mass-restart", for_s=1.0, state="lost")])
     time_s, found = run.series["time_s"], run.series["disagreement"]
-    # Nobody is there in between; then one founds with its own vector, and all become copies.
+    # All are down for a while; then one founds with its own vector, and all become copies.
     assert np.isnan(found[(time_s > 1.1) & (time_s < 1.9)]).all()
     assert found[(time_s > 2.01) & (time_s < 3.0)] == pytest.approx(45.0)
     assert found[-1] < 1e-9
@@ -128,7 +128,7 @@ def test_vectors_start_again_from_their_own_values() -> None:
 
 
 @pytest.mark.extended
-def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() -> None:
+def test_parts_of_a_partition_train_apart_and_merge_into_a_better_model() -> None:
     """Section by section: before, 500 steps apart, and after."""
     settings: dict[str, Any] = {
         "task": "digits",
@@ -149,24 +149,24 @@ def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() 
     assert steps[-1] - steps[0] >= 400
     halves = summary["accuracy_of_groups"]
     assert len(halves) == 2 and summary["accuracy"] >= max(halves)
-    # Half of the classes are hardly known in each half of the swarm.
+    # Each half of the swarm hardly knows half of the classes.
     assert max(halves) < 0.9 < summary["accuracy"]
     assert summary["heal_s"] is not None and summary["heal_s"] < 10
-    # Apart they are far from one another, and then they agree.
+    # Apart, the halves are far from each other; then they agree.
     distance = series["consensus_distance"]
     assert distance[-1] < 0.5 * distance[apart].min()
     assert balanced(run)
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
-def test_an_example_of_a_partition_is_a_file_that_can_be_read() -> None:
+@pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not next to the tests")
+def test_the_example_of_a_partition_is_a_valid_file() -> None:
     run = simulate(task="consensus", workers=16, time_s=120.0, faults=EXAMPLE)
     assert run.summary["faults"][0]["kind"] == "partition"
     assert run.summary["heal_s"] is not None
 
 
-def test_what_comes_after_the_end_is_named() -> None:
+def test_faults_after_the_end_are_named() -> None:
     late = [fault(1.0, "crash", peer=0), fault(500.0, "crash", peer=1)]
     run = simulate(task="consensus", workers=3, steps=30, faults=late)
     assert run.summary["faults_after_end"] == 1
@@ -175,7 +175,7 @@ def test_what_comes_after_the_end_is_named() -> None:
 
 
 @pytest.mark.extended
-def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
+def test_divergence_in_a_later_incarnation_ends_that_incarnation() -> None:
     task = tiny(lr=0.02, steps=120)
     inputs = task.train[0].clone()
     inputs[17] = float("inf")
@@ -189,14 +189,14 @@ def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
         if 17 in batches.indices(np.array([worker]), np.array([step]))[0]
     )
     assert step > 3
-    # All have started half a second after the first.
+    # All had started half a second after the first.
     crash_s = 0.1 * step + 0.45
     settings: dict[str, Any] = {"topology": "complete", "partition": "iid", "seed": 5, "p": 0.2}
     again = fault(crash_s + 1, "restart", owner, state="lost")
     faults = [fault(crash_s, "crash", owner), again]
     run = simulate(task=bad, workers=3, timing="local", **settings, faults=faults)
     assert run.summary["stopped"] == [ids[owner]]
-    # Some steps of the life that crashed, and then all up to the one that spoils it.
+    # Some steps of the crashed incarnation, and then all up to the diverging one.
     assert step < run.workers["steps"][owner] < 2 * step
     assert balanced(run)
 

@@ -1,4 +1,4 @@
-"""Faults of one worker that overlap, and those that find nobody there."""
+"""Overlapping faults of one worker, and faults of workers that do not run."""
 
 import pytest
 
@@ -9,13 +9,13 @@ STEP_S = 0.1
 
 
 def steps_of(*faults: Fault, until_s: float, worker: int = 1, **settings: object) -> int:
-    """How many steps a worker has taken of the tenth of a second each."""
+    """Number of steps of 0.1 s that a worker has taken."""
     fleet = live_on(fleet_of(*faults, n=3, **settings), until_s, every_s=0.5)
     return fleet.workers[worker].total_steps
 
 
 def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
-    """For how long faults have kept a worker from its steps."""
+    """Time for which faults kept a worker from its steps, seconds."""
     taken = [steps_of(*each, until_s=until_s) for each in ((fault(0.5, "heal"),), faults)]
     return (taken[0] - taken[1]) * STEP_S
 
@@ -47,7 +47,7 @@ def test_the_end_of_a_pause_does_not_end_another_pause(
     assert lost_s(*faults) == pytest.approx(stands_s, abs=0.3)
 
 
-def test_a_pause_of_a_life_that_has_ended_does_not_hold_the_next_one() -> None:
+def test_a_pause_of_an_earlier_incarnation_does_not_hold_the_next_one() -> None:
     before, again = fault(3.0, "pause", 1), fault(4.5, "pause", 1, for_s=9.0)
     assert lost_s(before, fault(4.0, "crash", 1), again, fault(5.0, "restart", 1)) < 6.0
 
@@ -55,14 +55,14 @@ def test_a_pause_of_a_life_that_has_ended_does_not_hold_the_next_one() -> None:
 def test_the_larger_of_two_slowdowns_applies_and_each_ends_on_its_own() -> None:
     long = fault(2.0, "slow", 1, factor=2.0, for_s=12.0)
     short = fault(6.0, "slow", 1, factor=4.0, for_s=4.0)
-    # For eight seconds half of its steps are lost, for four three quarters.
+    # Half of its steps are lost for eight seconds, three quarters for four.
     assert lost_s(long, short) == pytest.approx(8 / 2 + 4 * 3 / 4, abs=0.5)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("for_s", [None, 8.0])
 @pytest.mark.parametrize("state", ["kept", "lost"])
-def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str) -> None:
+def test_a_slow_worker_stays_slow_after_a_restart(for_s: float | None, state: str) -> None:
     slow = fault(4.0, "slow", peer=1, factor=10.0)
     if for_s is not None:
         slow["for_s"] = for_s

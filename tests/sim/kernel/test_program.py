@@ -1,4 +1,4 @@
-"""The levels of a program: what must wait for what, and nothing more."""
+"""The levels of a program order only operations that depend on one another."""
 
 import random
 
@@ -18,7 +18,7 @@ def test_steps_of_different_workers_share_a_level() -> None:
     assert (first.workers, second.workers, second.orders) == ([], [2, 0], [0, 1])
 
 
-def test_any_program_gives_each_worker_what_its_schedule_says() -> None:
+def test_any_program_computes_what_its_schedule_says() -> None:
     """Executed level by level, the numbers are those of the schedule, whatever the window."""
     for seed in range(30):
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Links over which a frame takes longer than its receiver waits, and what is on its way."""
+"""Links on which a frame takes longer than its receiver's timeout, and shares in flight."""
 
 from collections import Counter
 from dataclasses import replace
@@ -17,9 +17,9 @@ NETWORK = NetworkConfig(latency_s=0.001, bandwidth_mbit=10.0)
 
 
 @pytest.mark.extended
-def test_a_link_that_carries_no_frame_in_time_carries_shares_all_the_same() -> None:
-    # 2 MiB take 20 s, and the first frame of 1 MiB 10 s, of which a receiver waits five. Each of
-    # the six ways is found out to be slow by a share or two that do not come through.
+def test_a_link_too_slow_for_the_first_frame_still_carries_shares() -> None:
+    # 2 MiB take 20 s, and the first frame of 1 MiB 10 s, but a receiver waits only five. Each of
+    # the six links is found to be slow by a share or two that do not get through.
     slow = NetworkConfig(latency_s=0.001, bandwidth_mbit=0.84)
     fleet = fleet_of(n=3, steps=None, p=0.001, network=slow, schema=LARGE)
     fleet.run(900.0, 10**6)
@@ -41,7 +41,7 @@ FAULTS = [
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
 @pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
-def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None:
+def test_all_weight_is_accounted_for_whatever_goes_wrong(rule: str, schema: Any) -> None:
     p = 1.0 if rule == "gosgd" else None
     faults = FAULTS if rule != "allreduce" else FAULTS[-1:]
     fleet = fleet_of(*faults, steps=120, rule=rule, p=p, network=NETWORK, schema=schema)
@@ -51,19 +51,19 @@ def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None
 
 
 def readers_of(fleet: Fleet) -> Counter[Slot]:
-    """Who refers to each share: workers, and messages under way."""
+    """References to each share, by workers and messages in flight."""
     found: Counter[Slot] = Counter()
     for worker in fleet.workers:
         found.update([*worker.snapshots.values(), *worker.shares.values()])
         found.update(slot for _, slot in worker.held if isinstance(slot, Slot))
     for *_, given in fleet.clock._queue:
-        # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
+        # A message that waits at a port has the arguments of its arrival inside those of the wait.
         nested = [part for part in given if isinstance(part, tuple)]
         found.update(part for each in (given, *nested) for part in each if isinstance(part, Slot))
     return found
 
 
-def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
+def test_a_share_in_flight_is_released_with_its_last_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Slot] = []

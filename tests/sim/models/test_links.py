@@ -1,4 +1,4 @@
-"""Links: what arrives when, and that one fault's chance is nothing to another's."""
+"""Links: arrival times, and the independence of random faults."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def links(config: NetworkConfig, ids: Sequence[str] = IDS, seed: int = 0) -> Lin
 def sent(
     config: NetworkConfig, n: int, *, to: int = 1, every_s: float = 0.05, seed: int = 0
 ) -> list[tuple[float, ...]]:
-    """What becomes of *n* messages of 1,000 bytes on one link."""
+    """Arrival times of *n* messages of 1,000 bytes on one link."""
     network = links(config, seed=seed)
     return [network.deliveries(number * every_s, 0, to, 1000) for number in range(n)]
 
@@ -45,9 +45,9 @@ MB, HALF = 1_000_000, 500_000
 @pytest.mark.parametrize(
     ("changes", "messages"),
     [
-        # Its bytes over the bandwidth, and then the latency: 8 Mbit/s are 10^6 bytes/s.
+        # The bytes over the bandwidth, plus the latency: 8 Mbit/s are 10^6 bytes/s.
         ({"latency_s": 0.25, "bandwidth_mbit": 8}, [(1.0, 0, 1, HALF, [1.75])]),
-        # All links of a worker share its uplink in order of sending, with and without chance.
+        # All links of a worker share its uplink in order of sending, with and without randomness.
         (
             {"latency_s": 0.25, "bandwidth_mbit": 8, "jitter": 0.0},
             [
@@ -66,7 +66,7 @@ MB, HALF = 1_000_000, 500_000
                 (9.0, 0, 2, MB, [10.25]),
             ],
         ),
-        # Lost messages keep the uplink busy, too.
+        # Lost messages also keep the uplink busy.
         ({"bandwidth_mbit": 8, "links": (LOST,)}, [(0.0, 0, 1, MB, []), (0.0, 0, 2, MB, [2.0])]),
         # Workers of a host share its uplink, but not among themselves; its downlink is as slow.
         (
@@ -78,12 +78,12 @@ MB, HALF = 1_000_000, 500_000
                 (0.0, 3, 1, HALF, [1.25]),
             ],
         ),
-        # The uplink is free again after a second, a link of its own speed after four.
+        # The uplink is free again after a second, a link with its own bandwidth after four.
         (
             {"bandwidth_mbit": 8, "links": (SLOW,)},
             [(0.0, 0, 1, MB, [4.0]), (0.0, 0, 2, MB, [2.0]), (0.0, 0, 1, MB, [8.0])],
         ),
-        # The last exception that fits a link holds for what it gives.
+        # The last matching exception of a link sets the values that it gives.
         (
             {"latency_s": 0.5, "links": (FIRST, SECOND)},
             [(0.0, 0, 1, 1, [1.0]), (0.0, 0, 3, 1, []), (0.0, 1, 0, 1, [0.5])],
@@ -98,7 +98,7 @@ def test_a_message_arrives_when_uplink_and_link_have_carried_it(
         assert network.deliveries(time_s, source, to, size_bytes) == approx(expected)
 
 
-def test_inside_a_host_nothing_is_lost_or_doubled() -> None:
+def test_inside_a_host_nothing_is_lost_or_duplicated() -> None:
     config = replace(BAD, loss=1.0, duplicates=1.0, hosts=(Host(workers=("*",)),))
     assert sent(config, 3) == [(0.0,), (0.05,), (0.1,)]
 
@@ -119,7 +119,7 @@ def test_reordering_lets_later_messages_overtake() -> None:
     assert late[late > 1e-9].mean() == pytest.approx(0.2, abs=0.03)
 
 
-def test_jitter_adds_its_part_of_the_latency_on_average() -> None:
+def test_jitter_adds_its_fraction_of_the_latency_on_average() -> None:
     config = NetworkConfig(latency_s=0.1, jitter=0.5)
     late = np.array(sent(config, 5000, every_s=10.0))[:, 0] - np.arange(5000) * 10.0
     assert late.min() >= 0.1 - 1e-9
@@ -127,7 +127,7 @@ def test_jitter_adds_its_part_of_the_latency_on_average() -> None:
     assert late.std() == pytest.approx(0.05, rel=0.05)
 
 
-def test_rates_of_loss_and_of_copies_are_what_was_asked_for() -> None:
+def test_rates_of_loss_and_duplication_are_as_requested() -> None:
     counts = np.bincount([len(times) for times in sent(replace(BAD, reorder=0.0), 20_000)])
     assert counts[0] / 20_000 == pytest.approx(0.3, abs=0.01)
     assert counts[2] / 20_000 == pytest.approx(0.7 * 0.2, abs=0.01)
@@ -139,13 +139,13 @@ def test_a_copy_arrives_after_its_message_by_up_to_four_latencies() -> None:
 
 
 @pytest.mark.parametrize("fault", ["jitter", "duplicates", "reorder"])
-def test_taking_a_fault_away_changes_nothing_about_which_messages_are_lost(fault: str) -> None:
+def test_removing_a_fault_does_not_change_which_messages_are_lost(fault: str) -> None:
     lost = [not times for times in sent(BAD, 300)]
     without = replace(BAD, **{fault: 0.0})  # type: ignore[arg-type]
     assert [not times for times in sent(without, 300)] == lost
 
 
-def test_traffic_on_one_link_changes_no_chance_on_another() -> None:
+def test_traffic_on_one_link_does_not_affect_draws_on_another() -> None:
     config = replace(BAD, bandwidth_mbit=None)
     busy = links(config)
     for number in range(100):
@@ -154,7 +154,7 @@ def test_traffic_on_one_link_changes_no_chance_on_another() -> None:
         assert busy.deliveries(number * 0.05, 0, 1, 1000) == sent(config, number + 1)[number]
 
 
-def test_chance_belongs_to_ids_whatever_other_workers_there_are() -> None:
+def test_draws_depend_on_ids_and_not_on_other_workers() -> None:
     pair = links(BAD, ids=["peer-0", "peer-1"])
     assert [pair.deliveries(n * 0.05, 0, 1, 1000) for n in range(50)] == sent(BAD, 50)
 
@@ -166,6 +166,6 @@ def test_chance_belongs_to_ids_whatever_other_workers_there_are() -> None:
         (NetworkConfig(hosts=(Host(workers=("0", "4")),)), "hosts"),
     ],
 )
-def test_a_worker_that_there_is_not_is_refused(config: NetworkConfig, field: str) -> None:
+def test_an_unknown_worker_is_refused(config: NetworkConfig, field: str) -> None:
     with pytest.raises(ConfigError, match=rf"{field} names worker '4': it must be .* 0 to 3"):
         links(config)

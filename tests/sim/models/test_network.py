@@ -1,4 +1,4 @@
-"""Networks: presets and files, and what is refused by name."""
+"""Networks: presets and files, and errors that name the setting."""
 
 import json
 import math
@@ -53,11 +53,13 @@ def test_presets_get_worse_from_first_to_last() -> None:
 
 
 @pytest.mark.parametrize("config", [FULL, *PRESETS.values()])
-def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path) -> None:
+def test_a_file_can_describe_every_setting_of_a_network(
+    config: NetworkConfig, tmp_path: Path
+) -> None:
     assert read_network(write(tmp_path / "net.json", as_table(config))) == config
 
 
-def test_changes_and_files_leave_alone_what_is_not_given(tmp_path: Path) -> None:
+def test_changes_and_files_leave_other_settings_alone(tmp_path: Path) -> None:
     content = {"preset": "wan", "loss": 0.5, "bandwidth_mbit": None}
     found = read_network(write(tmp_path / "net.json", content))
     assert found == replace(PRESETS["wan"], loss=0.5, bandwidth_mbit=None)
@@ -80,7 +82,7 @@ def test_a_number_out_of_range_is_refused_by_name(field: str, value: float) -> N
     ("name", "words"),
     [("wann", "did you mean 'wan'?"), ("", "ideal, datacenter, lan, wan, lossy, or a .json file")],
 )
-def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: str) -> None:
+def test_an_unknown_network_is_refused_with_the_known_ones(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match="unknown network") as caught:
         read_network(name)
     assert words in str(caught.value)
@@ -106,7 +108,7 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ("[]", "it is []: it must be a table"),
     ],
 )
-def test_a_file_that_is_no_network_is_refused_by_key(
+def test_an_invalid_network_file_is_refused_with_its_key(
     content: object, words: str, tmp_path: Path
 ) -> None:
     assert words in refusal(tmp_path / "net.json", content)
@@ -123,7 +125,7 @@ def test_a_file_that_is_no_network_is_refused_by_key(
         (b'{"loss": 0.1, "loss": 0.2}', "loss is given twice"),
     ],
 )
-def test_a_file_that_is_no_json_is_named(content: bytes, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_json_is_named(content: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "net.json"
     with pytest.raises(ConfigError, match=r"net.json cannot be read: No such file"):
         read_network(str(path))

@@ -1,4 +1,4 @@
-"""Speeds: classes as large as they say, drawn from the seed, and stragglers by index or id."""
+"""Speeds: classes of the given sizes, drawn from the seed, and stragglers by index or id."""
 
 from collections import Counter
 
@@ -20,14 +20,12 @@ def factors(
     ("n", "counts"),
     [(1, [0, 1, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [2, 3, 2]), (40, [10, 20, 10])],
 )
-def test_classes_are_as_large_as_they_say_rounded_the_first_of_equals_first(
-    n: int, counts: list[int]
-) -> None:
+def test_class_sizes_are_rounded_with_ties_to_the_first(n: int, counts: list[int]) -> None:
     found = Counter(factors("0.5x:25%,1x:50%,4x:25%", n))
     assert [found[2.0], found[1.0], found[0.25]] == counts and sum(counts) == n
 
 
-def test_who_is_in_which_class_is_drawn_from_the_seed_and_stragglers_are_slower() -> None:
+def test_classes_are_drawn_from_the_seed_and_stragglers_are_slower() -> None:
     spec = "1x:50%,2x:50%"
     assert factors(spec) == factors(spec) != factors(spec, seed=1)
     assert factors(spec) != sorted(factors(spec))
@@ -37,7 +35,7 @@ def test_who_is_in_which_class_is_drawn_from_the_seed_and_stragglers_are_slower(
 
 
 @pytest.mark.parametrize("text", ["1x:60%,2x:30%", "1x:100%,2x:0.1%", "1x:0%"])
-def test_percentages_that_do_not_add_to_100_are_refused(text: str) -> None:
+def test_percentages_that_do_not_add_up_to_100_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"the percentages add up to .*, must be 100"):
         parse_speeds(text)
 
@@ -45,7 +43,7 @@ def test_percentages_that_do_not_add_to_100_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "1x", "1x:100", "1:100%", "x:100%", "0x:100%", "-1x:100%", "1x:100%,", "nanx:100%"]
 )
-def test_what_is_no_class_is_answered_with_the_form(text: str) -> None:
+def test_an_invalid_class_is_refused_with_the_valid_form(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_speeds(text)
     assert repr(text) in str(caught.value) and FORM in str(caught.value)
@@ -73,9 +71,9 @@ NO_FORM = "is not WORKER:FACTOR: write 3:10"
         (["3:2", "peer-03:4"], "slow names worker 3 twice"),
     ],
 )
-def test_what_is_no_straggler_is_refused(texts: list[str], message: str) -> None:
+def test_an_invalid_straggler_is_refused(texts: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_slow(texts, IDS)
-    # An id is meant before an index.
+    # An id takes precedence over an index.
     assert parse_slow(["1:2"], ["1", "0"]) == {0: 2.0}
     assert parse_slow(["a:b:2"], ["x", "a:b"]) == {1: 2.0}

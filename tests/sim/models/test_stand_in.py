@@ -1,4 +1,4 @@
-"""A small model in place of a large one: messages, frames and member tables take as long."""
+"""A small model that stands for a large one: messages, frames and member tables take as long."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ SHARE_BYTES = 460_032
 FACTOR = SHARE_BYTES / (4 * 30.8e6)
 
 
-def test_every_bandwidth_of_a_network_and_the_rate_of_pushes_are_made_smaller() -> None:
+def test_all_bandwidths_and_the_rate_of_pushes_are_scaled_down() -> None:
     hosts = (Host(workers=("0", "1"), bandwidth_mbit=10.0),)
     links = (Link(source=("0",), to=("2",), bandwidth_mbit=1.0),)
     found = slowed_network(NetworkConfig(bandwidth_mbit=100.0, hosts=hosts, links=links), FACTOR)
@@ -27,23 +27,23 @@ def test_every_bandwidth_of_a_network_and_the_rate_of_pushes_are_made_smaller() 
 
 
 @pytest.mark.parametrize(("stands_for", "frames"), [(30.8e6, 32), (0.8e6, 13)])
-def test_a_share_comes_in_frames_if_that_of_the_large_model_does(
+def test_a_share_travels_in_frames_if_the_large_models_share_does(
     stands_for: float, frames: int
 ) -> None:
     factor = SHARE_BYTES / (4 * stands_for)
     found = smaller_exchange(ProtocolConfig(), factor, SHARE_BYTES)
     assert found.inline_bytes_max < SHARE_BYTES
     assert found.frame_bytes_min <= found.frame_bytes <= found.frame_bytes_max
-    # As many as the large one has, of 256 KiB; but no more than 32.
+    # As many frames of 256 KiB as the large one has, but at most 32.
     assert -(-SHARE_BYTES // found.frame_bytes) <= 32
     assert -(-SHARE_BYTES // found.frame_bytes_min) <= frames * 4
     assert found.window_bytes >= found.frame_bytes_max
 
 
 @pytest.mark.extended
-def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
-    # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were made
-    # as slow it would take 20 s: no push would ever get through, and who restarts would found.
+def test_member_tables_do_not_delay_the_copy_of_a_large_model() -> None:
+    # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were scaled
+    # too, it would take 20 s: no push would get through, and a restarted peer would found.
     asked: dict[str, Any] = {
         "task": "consensus",
         "workers": 8,

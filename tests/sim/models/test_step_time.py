@@ -1,4 +1,4 @@
-"""Pace: durations are pure functions of seed, worker and step, and have the mean they should."""
+"""Pace: durations are pure functions of seed, worker and step, with the requested mean."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def durations(pace: StepTime, worker: int, steps: int) -> list[float]:
     return [pace.step_s(worker, step) for step in range(steps)]
 
 
-def test_steps_take_what_they_are_told_and_vary_as_much() -> None:
+def test_steps_have_the_requested_mean_and_variation() -> None:
     constant = pace("constant", slow=("1:10",))
     assert durations(constant, 0, 3) == [0.1] * 3 and durations(constant, 1, 2) == [1.0] * 2
     assert constant.mean_s(1) == 1.0
@@ -28,7 +28,7 @@ def test_steps_take_what_they_are_told_and_vary_as_much() -> None:
 
 
 @pytest.mark.parametrize("spec", DRAWN)
-def test_drawn_durations_have_the_mean_that_was_asked_for(spec: str) -> None:
+def test_drawn_durations_have_the_requested_mean(spec: str) -> None:
     drawn = pace(spec, slow=("1:10",))
     assert drawn.mean_s(0) == 0.1 and drawn.mean_s(1) == 1.0
     found = durations(drawn, 1, 50_000)
@@ -43,7 +43,7 @@ def test_pareto_has_the_tail_of_its_shape() -> None:
 
 
 @pytest.mark.parametrize("spec", DRAWN)
-def test_a_duration_does_not_depend_on_what_was_asked_before(spec: str) -> None:
+def test_a_duration_does_not_depend_on_earlier_calls(spec: str) -> None:
     in_order, backwards = pace(spec), pace(spec)
     forth = [durations(in_order, worker, 200) for worker in range(3)]
     back = {(w, s): backwards.step_s(w, s) for s in reversed(range(200)) for w in range(3)}
@@ -52,7 +52,7 @@ def test_a_duration_does_not_depend_on_what_was_asked_before(spec: str) -> None:
     assert durations(pace(spec, seed=1), 0, 200) != forth[0]
 
 
-def test_draws_belong_to_ids_whatever_other_workers_there_are() -> None:
+def test_durations_depend_on_ids_and_not_on_other_workers() -> None:
     alone = make_step_time("lognormal", ids=["peer-2"], step_s=0.1, seed=0)
     assert durations(alone, 0, 100) == durations(pace("lognormal"), 2, 100)
 
@@ -73,6 +73,6 @@ def test_a_step_must_take_time_and_end() -> None:
         ("pareto:shape=1", "shape=1: it must be above 1"),
     ],
 )
-def test_a_spec_that_is_not_valid_is_answered_with_what_is(spec: str, words: str) -> None:
+def test_an_invalid_spec_is_refused_with_the_valid_ones(spec: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         pace(spec)

@@ -1,4 +1,4 @@
-"""A topology by names says what the topology says by numbers."""
+"""A topology by names agrees with the topology by numbers."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SPECS = ["ring", "exponential", "one-peer-exponential", "base-k:k=1", "random-ma
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_neighbors_and_weights_are_those_of_the_topology(spec: str) -> None:
+def test_neighbors_and_weights_match_the_topology(spec: str) -> None:
     n = 6
     topology = parse(spec, n, seed=3)
     ids = tuple(f"peer-{index}" for index in range(n))

@@ -1,4 +1,4 @@
-"""Plans of swarms in which nothing but plain exchanges is due."""
+"""Plans of swarms with plain exchanges only."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def plan_of(
     step_s: float = 0.1,
     **protocol: Any,
 ) -> FleetPlan:
-    """What such a swarm is made of."""
+    """The plan of such a swarm."""
     ids = worker_names(n)
     network = network or NetworkConfig(
         latency_s=latency_s, bandwidth_mbit=bandwidth_mbit, downlink_mbit=downlink_mbit
@@ -72,12 +72,12 @@ def plan_of(
 
 
 def lr_factor(steps: int, swarm_steps: int, time_s: float) -> float:
-    """A part of a learning rate that tells each of what it may depend on."""
+    """A factor of the learning rate that depends on each of its possible arguments."""
     return 1 / (1 + steps + 100 * swarm_steps) + time_s
 
 
 def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
-    """Settings for `plan_of`: from calm networks to some on which every answer is late."""
+    """Settings for `plan_of`, from calm networks to some on which every answer is late."""
     return st.fixed_dictionaries(
         {
             "n": st.integers(5, 14),

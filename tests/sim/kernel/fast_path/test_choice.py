@@ -1,4 +1,4 @@
-"""Each run compares its first window, and says who has decided."""
+"""Each run verifies its first window, and reports what has decided."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def run_of(decide: str, **settings: Any) -> Run:
     [
         {},
         {"task": "digits", "workers": 6, "steps": 12, "topology": "ring"},
-        # At speeds of their own, levels are far from the order of time.
+        # With different speeds, levels are far from time order.
         {"task": "digits", "workers": 24, "steps": 20, "pace": "lognormal:cv=0.5"},
         {"steps": None, "time_s": 3.0, "pace": "lognormal:cv=0.4"},
         {"window": 7, "threads": 2},
@@ -31,7 +31,7 @@ def run_of(decide: str, **settings: Any) -> Run:
         {"task": "digits", "wire": "int8", "rule": "sgp", "p": None, "steps": 12},
     ],
 )
-def test_no_bit_depends_on_who_decides(settings: dict[str, Any]) -> None:
+def test_no_bit_depends_on_what_decides(settings: dict[str, Any]) -> None:
     slow, fast = run_of("protocol", **settings), run_of("compiled", **settings)
     assert slow.summary["decided"] == "the protocols"
     assert fast.summary["decided"] == "the fast path"
@@ -42,7 +42,7 @@ def test_no_bit_depends_on_who_decides(settings: dict[str, Any]) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("task", ["consensus", "digits"])
-def test_a_run_goes_on_by_the_protocols_where_the_fast_path_cannot(task: str) -> None:
+def test_a_run_continues_with_the_protocols_if_the_fast_path_cannot(task: str) -> None:
     settings: dict[str, Any] = {
         "task": task,
         "workers": 40,
@@ -77,7 +77,7 @@ def test_the_same_decisions_are_none() -> None:
     verify_against_protocol(lost, 90.0, 10**9)
 
 
-def test_compiled_is_refused_where_it_cannot_be_before_anything_is_told() -> None:
+def test_compiled_is_refused_at_once_if_it_is_impossible() -> None:
     told: list[object] = []
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
         run_of("compiled", rule="adpsgd", p=None, progress=told.append)
@@ -86,7 +86,7 @@ def test_compiled_is_refused_where_it_cannot_be_before_anything_is_told() -> Non
         run_of("quickly")
 
 
-def test_auto_takes_the_fast_path_where_that_pays() -> None:
+def test_auto_uses_the_fast_path_if_that_pays() -> None:
     plan = plan_of(8)
     assert [choice.takes_fast_path("auto", plan, n) for n in (100, 10**6)] == [False, True]
     assert choice.takes_fast_path("compiled", plan, 100)

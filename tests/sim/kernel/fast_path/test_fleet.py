@@ -1,4 +1,4 @@
-"""What the fast path decides is what the protocols decide, operation by operation."""
+"""The fast path decides the same as the protocols, operation by operation."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ UNTIL_S = 60.0
 
 
 def compare(settings: dict[str, Any]) -> bool:
-    """Decide a whole run both ways; returns whether the fast path came to its end."""
+    """Decide a whole run both ways; return whether the fast path could finish it."""
     plan = plan_of(**settings)
     assert not unsupported_reason(plan)
     fast, slow = FastFleet(plan), Fleet(plan)
@@ -60,7 +60,7 @@ OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
 @pytest.mark.parametrize(
     "settings",
     [
-        # Some turns have no push, others several, of which some are skipped for want of credit.
+        # Some steps have no push, others several, some of which are skipped for lack of credit.
         TIMED | {"p": 1.0, "pace": PACES[1]},
         TIMED | {"p": 9.0, "pace": PACES[1]},
         TIMED | {"p": 40.0, "pace": PACES[0]},
@@ -72,7 +72,7 @@ OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
             for settings in (
                 # Columns grow as the run needs them.
                 {"n": 100, "steps": 30, "latency_s": 0.5},
-                # Steps of 2 s outlast how long an answer is waited for at first.
+                # Steps of 2 s are longer than the first timeout for an answer.
                 OFFERED | {"rule": "gosgd", "step_s": 0.1},
                 OFFERED | {"rule": "gosgd", "step_s": 2.0},
                 OFFERED | {"rule": "sgp", "step_s": 0.1},
@@ -91,8 +91,8 @@ def test_runs_of_every_kind_are_decided_alike(settings: dict[str, Any]) -> None:
     assert compare(settings)
 
 
-def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
-    """Nothing comes back for long, and halves are halved again and again."""
+def test_weights_below_a_unit_are_left_to_the_protocols() -> None:
+    """No weight returns for long, and halves are halved again and again."""
     plan = plan_of(60, latency_s=100.0, steps=None, rule="gosgd:outstanding_max=50")
     fleet = FastFleet(plan)
     with pytest.raises(FastPathUnsupported):
@@ -100,14 +100,14 @@ def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
     assert fleet.column("weight").min() >= 2**11
 
 
-def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
-    """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
+def test_a_query_that_overtakes_its_share_is_left_to_the_protocols() -> None:
+    """A share takes 1.6 s through a downlink, and is queried after one second."""
     rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
     assert not compare({"n": 8, "numbers": 50_000, **rates})
 
 
-def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
-    """All leaves of a star push at once: the hub takes eight shares, and thousands go back."""
+def test_columns_can_hold_many_refusals_between_two_steps() -> None:
+    """All leaves of a star push at once: the hub accepts eight shares, thousands return."""
     fleet = FastFleet(plan_of(5000, topology="star", steps=3))
     assert fleet.run(np.inf, 10**9) and fleet.traffic.refusals > 2 * 4000
 
@@ -125,11 +125,11 @@ def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:
         ({"staged_max": 100}, "too many shares may wait"),
     ],
 )
-def test_what_it_does_not_know_is_left_to_the_protocols(changes: dict[str, Any], why: str) -> None:
+def test_unsupported_settings_are_left_to_the_protocols(changes: dict[str, Any], why: str) -> None:
     assert why in unsupported_reason(plan_of(**changes))
 
 
-def test_a_graph_is_too_large_where_it_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dense_graph_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_EDGES_MAX", 20)
     monkeypatch.setattr(choice, "_EDGES_EACH", 3)
     assert "more than 48 edges" in unsupported_reason(plan_of(16, topology="complete"))

@@ -1,4 +1,4 @@
-"""Members that lie in simulated swarms: what they send, to whom, and what is not counted."""
+"""Byzantine members in simulated swarms: what they send, to whom, and what is not counted."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ def run(settings: dict[str, Any], *faults: dict[str, Any], **more: Any) -> Run:
     return simulate(**settings | more, faults=list(faults))
 
 
-def test_nobody_counts_who_lies() -> None:
+def test_byzantine_workers_are_not_counted() -> None:
     values = np.zeros((6, 3))
     values[4:] = 1e9
 
@@ -54,10 +54,10 @@ def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
     assert summary["decided"] == "the protocols"
 
 
-def test_what_is_claimed_beyond_what_is_there_is_the_difference() -> None:
+def test_inflated_weight_is_the_difference_of_the_totals() -> None:
     summary = run(VECTORS, attack("inflate", strength=3)).summary
     assert summary["weight_units_total"] > summary["weight_units_expected"]
-    # The liars' own books are those of what they have.
+    # The Byzantine workers' own ledgers are correct.
     assert summary["weight_total"] < 6 * 3**40
 
 
@@ -67,7 +67,7 @@ def test_a_flooder_pushes_more_often() -> None:
     assert flooded.workers["pushes"][5] > 4 * plain.workers["pushes"][5]
 
 
-def test_a_lie_is_told_to_each_receiver_alone_and_not_to_liars() -> None:
+def test_each_honest_receiver_gets_its_own_forgery_and_byzantine_ones_none() -> None:
     """With dissensus of strength 1, a round of averaging leaves honest peers where they are."""
     values = np.random.default_rng(2).normal(size=(5, 4))
 
@@ -83,7 +83,7 @@ def test_a_lie_is_told_to_each_receiver_alone_and_not_to_liars() -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("settings", [VECTORS, MODELS], ids=["vectors", "models"])
-def test_lies_are_told_in_any_format(wire: str, settings: dict[str, Any]) -> None:
+def test_forgeries_work_in_any_format(wire: str, settings: dict[str, Any]) -> None:
     settings = settings | {"wire": wire, "shards": 1}
     plain = run(settings).summary["consensus_distance"]
     assert run(settings, attack("far", strength=300)).summary["consensus_distance"] > 2 * plain
@@ -105,7 +105,7 @@ def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.extended
-def test_an_attack_lasts_as_long_as_it_says() -> None:
+def test_an_attack_lasts_for_its_duration() -> None:
     lie = attack("far", strength=1e6)
     late = run(VECTORS, lie | {"at_s": 1000.0})
     assert late.workers["pushes"].tolist() == run(VECTORS).workers["pushes"].tolist()
@@ -116,7 +116,7 @@ def test_an_attack_lasts_as_long_as_it_says() -> None:
 
 
 @pytest.mark.extended
-def test_attacks_go_with_other_faults() -> None:
+def test_attacks_combine_with_other_faults() -> None:
     crash = {"at_s": 2.0, "kind": "crash", "peer": 0}
     join = {"at_s": 1.0, "kind": "join"}
     found = run(VECTORS, crash, join, attack("sign-flip"), attack("flood"), steps=60)
@@ -141,7 +141,7 @@ def test_attacks_go_with_other_faults() -> None:
         ({}, [attack("far", strength=0)], "a number above 0 and finite"),
     ],
 )
-def test_what_cannot_be_attacked_is_told(
+def test_rules_that_cannot_be_attacked_are_refused(
     settings: dict[str, Any], faults: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
