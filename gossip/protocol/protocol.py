@@ -187,7 +187,7 @@ class Protocol:
     def deadline(self) -> float:
         """Return the latest time at which `wake` must be called, seconds."""
         phase, due_s = self.state.table.phase, self.state.deadline()
-        if phase <= Phase.JOINING:
+        if phase < _TRAINING:
             due_s = min(due_s, self._seek_due_s)
         elif phase > _TRAINING:
             due_s = min(due_s, self._leaving.due_s)
@@ -286,7 +286,7 @@ class Protocol:
         if self._membership is not None:
             self._membership.wake(now)
         self._stops.wake(now)
-        if self.phase <= Phase.JOINING and now >= self._seek_due_s:
+        if self.phase < _TRAINING and now >= self._seek_due_s:
             self._seek_due_s = now + state.config.seek_s
             self._joining.greet_seeds(now)
             self._joining.tick(now)
@@ -447,7 +447,7 @@ class Protocol:
             case Hello() if membership is not None:
                 membership.greeted(envelope, body, now)
                 self._donations.follow(peer)
-                if self.phase <= Phase.JOINING and self._joining.may_adopt:
+                if self.phase < _TRAINING and self._joining.may_adopt:
                     # This may be the awaited answer.
                     self._joining.tick(now)
             case Ask():

@@ -203,30 +203,31 @@ class TensorStore:
         host = vector.memory.lend(layout.size_bytes, "segments" if is_shown else "snapshots")
         if parse_wire(form.wire).is_random and self._rounding is not None:
             rng = self._rounding(effect.id)
-        is_finite = None
+        taken = Taken(host, form, shard)
         if vector.parts is not None and effect.register == X and not form.copy:
             is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
-        taken = Taken(host, form, shard, is_finite=bool(is_finite))
+            if is_finite is False:
+                raise not_finite(form)
+            if is_finite:
+                taken.is_finite = True
+                taken.reach()
+                self._keep(effect.id, taken)
+                return
+        vector.refresh()
         # The network thread must not wait for a device or other processes, nor until a whole model
         # is converted.
         is_early = layout.size_bytes >= _EARLY_BYTES_MIN and vector.is_here and not layout.converts
-        is_early &= is_finite is None and not is_shown
-        if is_finite is None:
-            vector.refresh()
-            if is_early:
-                self._keep(effect.id, taken)
-                begun()
-            try:
-                with self._lock:
-                    vector.take(taken, effect.register, rng)
-            except BaseException:
-                self._snapshots.pop(effect.id, None)
-                taken.reach()  # nobody must wait for it any more
-                raise
-        elif is_finite:
-            taken.reach()
-        else:
-            raise not_finite(form)
+        is_early &= not is_shown
+        if is_early:
+            self._keep(effect.id, taken)
+            begun()
+        try:
+            with self._lock:
+                vector.take(taken, effect.register, rng)
+        except BaseException:
+            self._snapshots.pop(effect.id, None)
+            taken.reach()  # nobody must wait for it any more
+            raise
         if not is_early:
             self._keep(effect.id, taken)
 
