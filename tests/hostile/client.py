@@ -20,47 +20,8 @@ from rumor.gossip.wire.codec import VERSION
 
 from ..waiting import LIMIT_S
 
-__all__ = [
-    "ACK",
-    "ASK",
-    "CHUNK",
-    "FOUNDER",
-    "HELLO",
-    "JOINING",
-    "LEAVE",
-    "LEFT",
-    "OFFER",
-    "PENDING",
-    "PUSH",
-    "QUERY",
-    "READ",
-    "STOP",
-    "TRAINING",
-    "U63",
-    "Stranger",
-    "member",
-    "offer",
-]
+__all__ = ["Stranger", "member", "offer"]
 
-HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
-    m.BODIES.index(body)
-    for body in (
-        m.Hello,
-        m.Describe,
-        m.Ask,
-        m.Push,
-        m.Offer,
-        m.Grant,
-        m.Chunk,
-        m.Ack,
-        m.Query,
-        m.Pending,
-        m.Leave,
-        m.Refer,
-        m.Read,
-        m.Stop,
-    )
-)
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
 
 U63 = 2**63 - 1
@@ -128,11 +89,11 @@ class Stranger:
 
         It asks again: an answer may take its time, or find no room.
         """
-        hello = self.parts(HELLO, self.hello(member(self.name, phase=SEEKING)))
+        hello = self.parts(m.Hello, self.hello(member(self.name, phase=SEEKING)))
         heard: list[Any] | None = None
         for _ in range(_ASKED_MAX):
             self.send(hello)
-            if (heard := self.hear_soon(DESCRIBE)) is not None:
+            if (heard := self.hear_soon(m.Describe)) is not None:
                 break
         assert heard is not None, "nobody answers"
         self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
@@ -145,7 +106,7 @@ class Stranger:
 
     def parts(
         self,
-        kind: int,
+        kind: type[m.Body],
         body: Sequence[Any],
         frame: bytes = b"",
         *,
@@ -156,8 +117,8 @@ class Stranger:
         check = xxhash.xxh3_64_intdigest(frame) if frame else 0
         source = self.name if name is None else name
         to = [self.victim, self.incarnation] if self.victim else ["", 0]
-        head = [self.swarm, self.schema, source, incarnation, *to]
-        packed: bytes = msgpack.packb([*head, len(frame), 0, check, kind, list(body)])
+        head = [self.swarm, self.schema, source, incarnation, *to, len(frame), 0, check]
+        packed: bytes = msgpack.packb([*head, m.BODIES.index(kind), list(body)])
         first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
         return [first, frame] if frame else [first]
 
@@ -171,21 +132,21 @@ class Stranger:
 
     def introduce(self, **entry: Any) -> None:
         """Say hello, and be known from then on."""
-        self.say(HELLO, self.hello(member(self.name, **entry)))
+        self.say(m.Hello, self.hello(member(self.name, **entry)))
 
-    def hear(self, kind: int) -> list[Any]:
+    def hear(self, kind: type[m.Body]) -> list[Any]:
         """The header of the next message of a kind; others are passed over."""
         heard = self.hear_soon(kind, LIMIT_S)
-        assert heard is not None, f"no answer of kind {kind}"
+        assert heard is not None, f"no answer of {kind}"
         return heard
 
-    def hear_soon(self, kind: int, within_s: float = _SOON_S) -> list[Any] | None:
+    def hear_soon(self, kind: type[m.Body], within_s: float = _SOON_S) -> list[Any] | None:
         """The same, if it comes within a time."""
         give_up_s = time.monotonic() + within_s
         while (left_s := give_up_s - time.monotonic()) > 0:
             if self.socket.poll(int(left_s * 1000)):
                 fields = _read(self.socket.recv_multipart())
-                if fields[9] == kind:
+                if fields[9] == m.BODIES.index(kind):
                     return fields
         return None
 

@@ -7,9 +7,10 @@ import pytest
 import zmq
 
 from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.wire import messages as m
 
 from .attacks import ATTACKS
-from .client import ASK, HELLO, LEAVE, QUERY, member
+from .client import member
 from .victims import Run, look
 
 pytestmark = pytest.mark.live
@@ -33,14 +34,18 @@ def test_whoever_has_no_key_of_the_roster_is_not_heard(tmp_path: Path) -> None:
         outsider.socket.setsockopt(zmq.SNDTIMEO, 100)
         for name in ("m", "w", "x"):
             for kind, body in (
-                (HELLO, outsider.hello(member(name))),
-                (LEAVE, [True]),
-                (QUERY, [1]),
-                (ASK, [False]),
+                (m.Hello, outsider.hello(member(name))),
+                (m.Leave, [True]),
+                (m.Query, [1]),
+                (m.Ask, [False]),
             ):
                 with suppress(zmq.Again):
                     outsider.say(kind, body, name=name)
         run.exchange(20)
         assert outsider.drain() == []
         assert run.v.peer.stats().counters.errors == errors
-        assert [m.id for m in look(run.v, Protocol.known)] == [m.id for m in known] == ["w"]
+        assert (
+            [each.id for each in look(run.v, Protocol.known)]
+            == [each.id for each in known]
+            == ["w"]
+        )

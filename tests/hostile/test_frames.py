@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.weight import ONE
+from rumor.gossip.wire import messages as m
 
 from . import client as c
 from .client import Parts, Stranger
@@ -74,21 +75,21 @@ class Forger:
         told = c.member(self._name(), heartbeat=chance.randrange(9), phase=c.TRAINING)
         rows = [(self._name(), abs(number) >> 2)]
         bodies = {
-            c.HELLO: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
-            c.PUSH: c.offer(seq, c.FOUNDER, size),
-            c.OFFER: c.offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
-            c.CHUNK: [seq, chance.choice([0, 1, 2**32 - 1]), number],
-            c.GRANT: [seq, number],
-            c.ACK: [seq, number, number],
-            c.QUERY: [seq],
-            c.PENDING: [seq],
-            c.REFER: [[entry]],
-            c.ASK: [chance.random() < 0.5],
-            c.READ: [],
+            m.Hello: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
+            m.Push: c.offer(seq, c.FOUNDER, size),
+            m.Offer: c.offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
+            m.Chunk: [seq, chance.choice([0, 1, 2**32 - 1]), number],
+            m.Grant: [seq, number],
+            m.Ack: [seq, number, number],
+            m.Query: [seq],
+            m.Pending: [seq],
+            m.Refer: [[entry]],
+            m.Ask: [chance.random() < 0.5],
+            m.Read: [],
         }
-        kind = chance.choice([*bodies, c.HELLO, c.OFFER, c.ASK, c.QUERY])
+        kind = chance.choice([*bodies, m.Hello, m.Offer, m.Ask, m.Query])
         # Not a number, all of it: what is finite would be mixed, and is weight that nobody founded.
-        frame = b"\xff" * size if kind in (c.PUSH, c.CHUNK) else b""
+        frame = b"\xff" * size if kind in (m.Push, m.Chunk) else b""
         return self._stranger.parts(kind, bodies[kind], frame, name=name)
 
 
