@@ -2,24 +2,21 @@
 
 import errno
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
 
 from rumor.cli.live.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
-from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import LinkProbe, Probe
 
 from ...live.relay import Network
 from ...sim.live_folders import leave_run
-from ...waiting import LIMIT_S
+from ...train.members import Member, one_of, swarm
 from ..called import called
 from ..commands.test_simulate import Fake
 
@@ -122,31 +119,15 @@ def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
 
 
 @pytest.fixture
-def peer() -> Iterator[Peer]:
+def peer(tmp_path: Path) -> Iterator[Member]:
     """One that steps every few milliseconds, until the test is over."""
-    halt, inside = threading.Event(), threading.Event()
-    found = Peer(nn.Linear(4, 3), PeerConfig(id="ada", linger_s=0.0))
-
-    def train() -> None:
-        with found:
-            inside.set()
-            while not halt.is_set():
-                found.step()
-                halt.wait(0.005)
-
-    thread = threading.Thread(target=train, daemon=True)
-    thread.start()
-    assert inside.wait(LIMIT_S)
-    yield found
-    halt.set()
-    thread.join(LIMIT_S)
-    assert not thread.is_alive()
+    with swarm(one_of(tmp_path / "swarm", "ada", 1), at_once=True) as (found,):
+        yield found
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
-    assert peer.address is not None
+def test_a_slow_link_is_measured_as_slow(peer: Member) -> None:
     with closing(Network()) as network:
         network.addresses["ada"] = peer.address
         address = network.toward("me", "ada")
@@ -161,9 +142,8 @@ def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, peer: Peer) -> None:
+def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, peer: Member) -> None:
     leave_run(tmp_path / "run", PACES)
-    assert peer.address is not None
     shown = run("calibrate", "run", "--join", peer.address, "--probe-mb", "1")
     assert shown.exit_code == 0, shown.stderr
     found = read_calibration("run/calibration.json")
@@ -174,8 +154,7 @@ def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, pe
 
 
 @pytest.mark.live
-def test_running_peers_are_watched_where_there_is_no_folder(peer: Peer) -> None:
-    assert peer.address is not None
+def test_running_peers_are_watched_where_there_is_no_folder(peer: Member) -> None:
     options = ["--probe-mb", "1", "--watch-s", "1"]
     shown = run("calibrate", "--join", peer.address, *options)
     assert shown.exit_code == 0, shown.stderr

@@ -112,3 +112,18 @@ def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> 
     swarm.revoke("m1")
     told = doctor(run.address, "--key", key, "--roster", swarm.file(), status=2)
     assert "is not let in by" in told and "`rumor keys add ROSTER m1" in told
+
+
+@pytest.mark.extended
+def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path)
+    words = (run.address, "--key", swarm.machine("m1"), "--roster", swarm.file())
+    patience_s = 1.0
+
+    def is_told() -> bool:
+        nonlocal patience_s
+        patience_s *= 2
+        told = doctor(*words, "--timeout-s", patience_s, status=1)
+        return "it has no keys, and this peer would have some" in told
+
+    until(is_told)

@@ -144,3 +144,16 @@ def test_where_nobody_answers_it_is_status_1_and_a_line(
     assert line.startswith("error: ") and f"{address} does not answer" in line
     assert "is a peer listening there?" in line or "`rumor doctor" in line
     assert done.stdout == "" and not [*in_empty_folder.iterdir()]
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
+    swarm = Swarm(run.folder)
+    keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
+    own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
+    process = run.start("m1", *keys, *own, "--set", "step_s_min=0.01")
+    run.trains("m1", "founded a swarm")
+    told, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
+    assert "m1: gone after" in told
+    assert process.wait(LIMIT_S) == 0

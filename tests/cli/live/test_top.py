@@ -6,8 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +21,7 @@ from rumor.train.observe import observer as observer_module
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm
+from ...train.members import one_of, swarm
 from ...waiting import LIMIT_S, until
 from ..called import called
 from .made_up import a_peer, a_view
@@ -194,31 +193,11 @@ def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
     assert f"Address already in use (while attempting to bind on address {place}" in line
 
 
-@contextmanager
-def running(out: Path) -> Iterator[str]:
-    """A swarm as `rumor launch` starts it; the address of one of its peers."""
-    words = ("-n", "3", "--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01")
-    command = [sys.executable, "-m", "rumor.cli", "launch", *words, "--out", str(out)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as launcher:
-        try:
-            found: list[Path] = []
-
-            def is_there() -> bool:
-                assert launcher.poll() is None
-                found.extend(path for path in out.glob("rendezvous/*.addr") if path.read_text())
-                return bool(found)
-
-            until(is_there)
-            yield found[0].read_text().strip()
-        finally:
-            launcher.send_signal(signal.SIGINT)
-            launcher.communicate(timeout=LIMIT_S)
-
-
 @pytest.mark.extended
 @pytest.mark.live
 def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: Path) -> None:
-    with running(tmp_path / "run") as address:
+    with swarm(*(one_of(tmp_path, id, 2) for id in "ab"), at_once=True) as members:
+        address = members[0].address
         told: dict[str, Any] = {}
 
         def all_train() -> bool:
@@ -226,7 +205,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
             assert result.exit_code == 0, result.output
             told.update(json.loads(result.stdout))
             steps = [peer["steps_s"] for peer in told["peers"] if peer["state"] == "training"]
-            return len(steps) == told["answered"] == 3 and all(steps)
+            return len(steps) == told["answered"] == 2 and all(steps)
 
         until(all_train, lambda: told)
         command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
@@ -239,7 +218,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
                 def is_served() -> bool:
                     with urlopen(f"{page}status.json", timeout=LIMIT_S) as answer:
                         shown = json.load(answer)
-                    return len(shown["peers"]) == 3 and bool(shown["steps_s"])
+                    return len(shown["peers"]) == 2 and bool(shown["steps_s"])
 
                 until(is_served)
                 # A page that is open does not keep it from ending.
@@ -250,7 +229,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
             finally:
                 page_server.kill()
     assert (page_server.returncode, errors) == (0, "")
-    assert [peer["id"] for peer in told["peers"]] == ["peer-0", "peer-1", "peer-2"]
+    assert [peer["id"] for peer in told["peers"]] == ["a", "b"]
     assert {peer["settings"]["rule"] for peer in told["peers"]} == {"gosgd"}
-    assert told["alive"] == told["answered"] == 3
+    assert told["alive"] == told["answered"] == 2
     assert {event["event"] for event in told["events"]} >= {"founded", "met"}

@@ -10,25 +10,15 @@ from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import consensus
 
-SETTINGS: dict[str, Any] = {
-    "task": "digits",
-    "workers": 6,
-    "batch_size": 4,
-    "p": 0.8,
-    "pace": "lognormal:cv=0.5",
-    "eval_every": 3,
-    "engine": "loop",
-    "seed": 4,
-    "network": "ideal",
-    "steps": 20,
-}
+from .test_exactness import SETTINGS
 
 
 @pytest.mark.extended
 def test_a_push_of_all_shards_equals_a_push_of_the_whole_vector() -> None:
     """If no message is lost, each shard's weight moves like that of the whole vector."""
-    whole = simulate(**SETTINGS)
-    cut = simulate(**SETTINGS, shards=8, shards_per_push=8)
+    settings = SETTINGS | {"network": "ideal", "latency_s": None, "p": 0.8, "steps": 20}
+    whole = simulate(**settings)
+    cut = simulate(**settings, shards=8, shards_per_push=8)
     assert cut.summary["model_digest"] == whole.summary["model_digest"]
     assert cut.summary["shards"] == 8 and whole.summary["shards"] == 1
     assert (cut.workers["weight_units"] == 8 * whole.workers["weight_units"]).all()

@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from rumor.gossip.types import stream
 from rumor.gossip.weight import UNIT
 from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.choice import unsupported_reason
+from rumor.sim.kernel.fast_path.decisions import randoms
+from rumor.sim.kernel.fast_path.decisions.tables import Tables
 from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from rumor.sim.kernel.fleet import Fleet
 
@@ -98,6 +102,20 @@ def test_weights_below_a_unit_are_left_to_the_protocols() -> None:
     with pytest.raises(FastPathUnsupported):
         fleet.run(90.0, 10**9)
     assert fleet.column("weight").min() >= 2**11
+
+
+@pytest.mark.extended
+def test_random_numbers_are_those_of_numpy() -> None:
+    @numba.njit
+    def draw(t: Tables, n: int) -> tuple[float, int]:
+        return randoms.uniform(t, 1), randoms.below(t, 1, n)
+
+    plan = plan_of(2)
+    fleet = FastFleet(plan)
+    rng = stream(plan.seed, plan.ids[1], "rule")
+    for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
+        fleet._supply(1)
+        assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))
 
 
 def test_a_query_that_overtakes_its_share_is_left_to_the_protocols() -> None:
