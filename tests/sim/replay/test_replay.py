@@ -62,9 +62,10 @@ class Counts(nn.Module):
 def loss(outputs, targets):
     return nn.functional.mse_loss(outputs, targets) * (1 + random.random() + np.random.random())
 
+inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
+data = inputs, inputs.sum(dim=1, keepdim=True)
+
 def noisy():
-    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs, inputs.sum(dim=1, keepdim=True)
     return Task(
         name="noisy", train=data, test=data, loss=loss, lr=0.01, batch_size=8, steps=60,
         model=lambda: nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(),
@@ -72,19 +73,16 @@ def noisy():
     )
 
 def large():
-    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs, inputs.sum(dim=1, keepdim=True)
     return Task(
         name="large", train=data, test=data, loss=loss, lr=1e-4, batch_size=8, steps=30,
         model=lambda: nn.Sequential(nn.Linear(6, 12000), nn.ReLU(), nn.Linear(12000, 1)),
     )
 
 class Items:
-    inputs = torch.randn(200, 6, generator=torch.Generator().manual_seed(1))
     def __len__(self):
         return 200
     def __getitem__(self, index):
-        return {"x": self.inputs[index] + 0.1 * random.random(), "y": self.inputs[index].sum()}
+        return {"x": inputs[index] + 0.1 * random.random(), "y": inputs[index].sum()}
 
 def step(model, batch):
     return nn.functional.mse_loss(model(batch["x"])[:, 0].float(), batch["y"])
