@@ -11,8 +11,8 @@ def called(*words: object, status: int | None = None, columns: int = 140) -> Res
     """Call ``rumor``.
 
     Args:
-        words: After its name.
-        status: With which it must end; None where the test looks at that itself.
+        words: Arguments after the name of the command.
+        status: Expected exit status; None if the test checks it itself.
         columns: Width of the terminal.
     """
     done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)})

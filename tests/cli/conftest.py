@@ -1,4 +1,4 @@
-"""Shared by tests of several commands."""
+"""Fixtures shared by tests of several commands."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from rumor.train.config import RunConfig
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
-    """What ``rumor peer`` would have run; its options go where a peer would have left them."""
+    """Settings that ``rumor peer`` would run with; its options are saved as a peer saves them."""
     taken: list[tuple[RunConfig, PeerConfig]] = []
 
     def note(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line as a process: what it prints where, and its exit status."""
+"""The command line as a process: its output and exit status."""
 
 import io
 import subprocess
@@ -13,7 +13,7 @@ from rumor.cli import main
 from rumor.cli.app import COMMANDS, app, load
 
 
-def test_the_version_is_said(
+def test_the_version_is_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["rumor", "--version"])
@@ -28,7 +28,7 @@ HEAVY = {"matplotlib", "networkx", "numpy", "scipy", "torch", "zmq"}
 
 @pytest.mark.extended
 @pytest.mark.parametrize("argument", ["--help", "--version"])
-def test_help_and_version_import_the_terminal_libraries_alone(argument: str) -> None:
+def test_help_and_version_import_only_the_terminal_libraries(argument: str) -> None:
     code = (
         "import sys; from rumor.cli import main\n"
         f"sys.argv = ['rumor', '{argument}']\n"
@@ -66,7 +66,7 @@ def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> N
         (["keys", "revoke", "roster", "m1"], "Missing option '--key'", "rumor keys revoke --help"),
     ],
 )
-def test_what_cannot_be_parsed_is_answered_in_two_lines(
+def test_a_parse_error_takes_two_lines(
     arguments: list[str],
     message: str,
     help_on: str,
@@ -96,7 +96,7 @@ def test_ctrl_c_before_a_command_has_begun_is_one_word_and_status_130(
     assert (ended.value.code, said.out, said.err) == (130, "", "stopped\n")
 
 
-def test_a_name_for_which_stdout_has_no_letters_is_no_failure(
+def test_a_name_that_stdout_cannot_encode_is_not_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "schön.toml"

@@ -1,4 +1,4 @@
-"""Wrong arguments: each command answers in a line or two, with status 2, and leaves no file."""
+"""Wrong arguments: every command prints a line or two, exits with status 2, and writes no file."""
 
 import shlex
 import sys
@@ -168,7 +168,7 @@ def listing(folder: Path) -> list[Path]:
     ("command", "words", "message"),
     [(command, *row) for command, rows in REFUSED.items() for row in rows],
 )
-def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
+def test_a_wrong_argument_gives_status_2_one_or_two_lines_and_no_file(
     in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: str, message: str
 ) -> None:
     monkeypatch.setattr("sys.path", [*sys.path, str(in_empty_folder)])

@@ -1,4 +1,4 @@
-"""``rumor advise``: the machines it takes, what it prints and keeps, and how it ends."""
+"""``rumor advise``: descriptions of machines, output, files and exit status."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def advise(*arguments: str, status: int = 0) -> Any:
     return called("advise", *arguments, status=status, columns=160)
 
 
-def test_groups_of_hosts_are_read() -> None:
+def test_groups_of_hosts_are_parsed() -> None:
     found = read_hosts("2x a100@10Gbit, rtx*2.5 @ 100mbit,1 x cpu", step_s=0.2)
     assert [(peer.id, peer.step_s) for peer in found.peers] == [
         ("a100-0", 0.2),
@@ -46,13 +46,13 @@ def test_groups_of_hosts_are_read() -> None:
 @pytest.mark.parametrize(
     "text", ["", "8x", "0x a", "8 a100", "a@fast", "a*0", "a*x", "a,,b", "99999x a"]
 )
-def test_hosts_of_another_form_are_refused(text: str) -> None:
+def test_malformed_hosts_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         read_hosts(text, step_s=0.1)
 
 
 @pytest.mark.extended
-def test_a_study_of_described_hosts_ends_with_the_line_to_start(tmp_path: Path) -> None:
+def test_advice_for_described_hosts_ends_with_the_command_to_start(tmp_path: Path) -> None:
     options = (*ALONE[:2], *ALONE[4:], *SMALL, "--out", "a", "--target")
     shown = advise("--hosts", "3x fast, slow*4", *options, "100")
     assert "quadratic on 4 peers, until a loss of 100" in shown.stdout

@@ -16,7 +16,7 @@ from ...sim.results.test_compare import simulated
 from ..called import called
 
 
-def test_whether_runs_agree_is_said_with_the_status_and_where_they_do_not(
+def test_the_status_says_whether_runs_agree_and_the_table_where_they_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, perfect = made_up(workers=4, points=301), simulated()
@@ -61,7 +61,7 @@ def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.Monk
     ):
         with forked_peers():
             done = called(*command)
-    # However busy this machine is: how far off that makes a prediction is for a person to judge.
+    # On a busy machine the prediction may be off; no agreement is asserted.
     said = json.loads(done.stdout)["comparison"]
     by_name = {figure["name"]: figure for figure in said["figures"]}
     assert said["differences"] == []

@@ -1,4 +1,4 @@
-"""``rumor keys``: what it makes, and what it refuses in one line."""
+"""``rumor keys``: the files it makes, and one-line errors."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ def listed() -> list[str]:
     return [each["name"] for each in shown["machines"]]
 
 
-def test_lines_that_were_printed_are_added_and_revoked(folder: Path) -> None:
+def test_printed_lines_can_be_added_and_revoked(folder: Path) -> None:
     lines = rumor("keys", "make", "m2.key", "m3.key").splitlines()
     assert [line.split()[0] for line in lines] == ["m2", "m3"]
     told = rumor("keys", "add", "roster", *" ".join(lines).split(), "--key", "m1.key")
@@ -37,14 +37,14 @@ def test_lines_that_were_printed_are_added_and_revoked(folder: Path) -> None:
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_programs_read_what_was_made(folder: Path) -> None:
+def test_json_describes_keys_and_rosters(folder: Path) -> None:
     (told,) = json.loads(rumor("keys", "make", "x.key", "--name", "peer-*", "--json"))["keys"]
     assert (told["file"], told["name"]) == ("x.key", "peer-*")
     rumor("keys", "add", "roster", "peer-*", told["key"], "--key", "m1.key")
     assert listed() == ["m1", "peer-*"]
 
 
-def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
+def test_a_revoked_owner_can_still_sign(folder: Path) -> None:
     told = rumor("keys", "revoke", "roster", "m1", "--key", "m1.key")
     assert told.startswith("version 2, signed by ") and not listed()
 
@@ -66,12 +66,12 @@ def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
         ("peer --key roster --roster roster", "run chmod 600"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, said: str) -> None:
+def test_errors_take_one_line(folder: Path, words: str, said: str) -> None:
     told = rumor(*shlex.split(words), status=2)
     assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
 
 
-def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:
+def test_an_unwritable_roster_gives_status_1(folder: Path) -> None:
     told = rumor("keys", "init", "no/where", "--key", "m1.key", status=1)
     assert told.startswith("error: ") and "no/where" in told
 

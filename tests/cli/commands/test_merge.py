@@ -1,4 +1,4 @@
-"""``rumor merge``: the models that peers left, made into one."""
+"""``rumor merge``: the average of the models in peers' folders."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_peers_are_merged_by_weight(tmp_path: Path) -> None:
     assert "left out" not in stdout
 
 
-def test_a_runs_folder_stands_for_all_its_peers_that_have_weight_and_have_not_failed(
+def test_the_folder_of_a_run_stands_for_all_its_peers_with_weight_that_did_not_fail(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
@@ -63,7 +63,7 @@ def test_models_of_two_swarms_are_refused_with_the_peers_of_each(tmp_path: Path)
     assert "2 swarms" in stderr and "a; b" in stderr and f"rumor merge {tmp_path}/a -o" in stderr
 
 
-def test_models_that_differ_are_said_to(tmp_path: Path) -> None:
+def test_incompatible_models_are_reported(tmp_path: Path) -> None:
     near, far = peer(tmp_path / "near", 1.0005, 1), peer(tmp_path / "far", 1.1, 1)
     one, out = peer(tmp_path / "a", 1.0, 1), tmp_path / "m.safetensors"
     assert "of their norm" not in merge(one, near, "-o", out)[1]

@@ -1,4 +1,4 @@
-"""``rumor peer``: what its options come to, how signals stop it, and one from start to end."""
+"""``rumor peer``: its options, how signals stop it, and a whole run."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ from ..called import called
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Commands run in this process, too, and leave theirs behind."""
+    """Restore signal handlers, since commands run in this process and leave theirs behind."""
     numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -29,7 +29,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks_and_the_second_ends(number: signal.Signals) -> None:
+def test_the_first_signal_asks_to_leave_and_the_second_kills(number: signal.Signals) -> None:
     stop = threading.Event()
     stop_on_signals(stop)
     assert not stop.is_set()
@@ -66,7 +66,7 @@ FIRST = (
 )
 
 
-def test_the_same_command_begins_and_goes_on(asked: Asked, tmp_path: Path) -> None:
+def test_one_command_line_begins_and_resumes(asked: Asked, tmp_path: Path) -> None:
     out = tmp_path / "a"
     again = (*FIRST, f"--set=rendezvous={tmp_path / 'r'}", f"--out={out}", "--resume")
     typed(*again)
@@ -84,7 +84,7 @@ def test_the_same_command_begins_and_goes_on(asked: Asked, tmp_path: Path) -> No
     assert (second.total_steps, second.lr_schedule) == (9000, "linear")
 
 
-def test_a_peer_that_only_dials_out_listens_nowhere(asked: Asked) -> None:
+def test_a_peer_that_only_dials_out_does_not_listen(asked: Asked) -> None:
     typed("--bind=none")
     assert [peer.bind for _, peer in asked] == [None]
 
@@ -93,7 +93,7 @@ def test_a_peer_that_only_dials_out_listens_nowhere(asked: Asked) -> None:
 def test_from_the_command_line_to_the_end_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What a program may do to its process, a test may not do to pytest's.
+    # The command may change its own process, but a test must not change pytest's.
     monkeypatch.setattr("rumor.cli.commands.peer.stop_on_signals", lambda stop: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
     monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda **_: False)

@@ -22,7 +22,7 @@ def rumor(*arguments: str) -> str:
     return called("rules", *arguments, status=0, columns=80).stdout
 
 
-def test_the_table_names_every_rule_its_paper_and_who_waits() -> None:
+def test_the_table_names_every_rule_with_its_paper_and_whether_it_waits() -> None:
     text = rumor()
     assert all(f"\n{name} " in text for name in RULES)
     assert "Blot, Picard, Cord and Thome 2016" in text
@@ -36,7 +36,7 @@ def test_the_table_names_every_rule_its_paper_and_who_waits() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_of_one_rule_all_parameters_are_told(name: str) -> None:
+def test_all_parameters_of_one_rule_are_shown(name: str) -> None:
     text = " ".join(rumor(name).split())
     for parameter in parameters_of(RULES[name]):
         assert f"{parameter.name}= {parameter.about} {parameter.help}" in text
@@ -47,7 +47,7 @@ def test_of_one_rule_all_parameters_are_told(name: str) -> None:
     assert told["parameters"] or "It takes no parameters." in text
 
 
-def test_a_rule_of_ones_own_is_told_likewise() -> None:
+def test_a_rule_of_the_user_is_shown_too() -> None:
     text = rumor(f"{__name__}:Mine")
     assert "Pushes on Sundays." in text and "waits" not in text
     assert "hour=" in text and "an integer in [0, 23]; must be given" in text

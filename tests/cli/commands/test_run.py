@@ -1,4 +1,4 @@
-"""``rumor run``: what it shows, and what comes of a script that it starts."""
+"""``rumor run``: its output, and what happens to the script that it starts."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def ran(*arguments: str) -> Result:
 
 
 def trained(*arguments: str, status: int = 0, out: str = "run") -> tuple[dict[str, Any], str]:
-    """Run real processes; the summary, and what was said. No unit of weight may be missing."""
+    """Run real processes; return the summary and stderr. No unit of weight may be missing."""
     with forked_peers():
         result = ran("--out", out, "--json", *arguments)
     assert result.exit_code == status, result.stderr
@@ -50,7 +50,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_nothing(monkeypatch)
 
 
-def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Path) -> None:
+def test_a_dry_run_shows_the_environment_of_each_process_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "swarm.toml").write_text(
         'command = "mine.py --steps 3"\npeers = 2\nrule = "sgp"\nslow = ["1:4"]\n'
         'metrics_port = 9100\ndevice = "cuda:{i}"\nwire = "float16"\nlinger-s = 5\nout = "there"\n'
@@ -73,7 +73,7 @@ def test_a_dry_run_shows_what_each_process_finds_and_starts_nothing(tmp_path: Pa
     assert "peer-1:\n  RUMOR_ID=peer-1\n" in shown
 
 
-def test_each_process_is_told_of_keys(tmp_path: Path) -> None:
+def test_each_process_gets_the_keys(tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     key = swarm.machine("peer-*")
     keys = ("--key", str(key), "--roster", str(swarm.file()))
@@ -85,7 +85,7 @@ def test_each_process_is_told_of_keys(tmp_path: Path) -> None:
     assert "RUMOR_KEY" not in plain["environment"]["peer-0"]
 
 
-def test_options_of_the_script_without_dashes_are_told_apart(
+def test_options_of_the_script_are_recognized_without_dashes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["rumor", "run", "mine.py", "--steps", "3"])
@@ -97,7 +97,7 @@ def test_options_of_the_script_without_dashes_are_told_apart(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log() -> None:
+def test_all_processes_train_and_a_failing_one_is_named_with_its_log() -> None:
     options = "-n 3 --rule gosgd:p=0.5 --set loggers=tensorboard --set metrics_port=0"
     words = "-- mine.py --steps 60 --fails 2"
     summary, said = trained(*options.split(), *words.split(), status=1)
@@ -125,7 +125,7 @@ def test_faults_are_for_the_processes_of_this_machine(monkeypatch: pytest.Monkey
 
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order() -> None:
+def test_a_launcher_that_is_stopped_lets_all_peers_leave_properly() -> None:
     logs = [Path(f"run/peers/peer-{index}/metrics.jsonl").absolute() for index in range(2)]
 
     def interrupt() -> None:
@@ -137,11 +137,11 @@ def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order() -> None:
     assert ends(summary) == ["left", "left"] and "stopped before the end" in said
     assert Path("run/model.safetensors").is_file()
     for index in range(2):
-        # As Ctrl-C ends a script that runs alone.
+        # As Ctrl-C ends a script without a launcher.
         assert "KeyboardInterrupt" in Path(f"run/peers/peer-{index}/log.txt").read_text()
 
 
-# Nobody would be considered dead within the hour by silence alone.
+# Silence alone would take an hour to have a peer considered dead.
 OUTLIVES = """
 import os, signal, time
 from pathlib import Path
@@ -174,7 +174,7 @@ with Peer(torch.nn.Linear(4, 1), config) as peer:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_the_others_hear_of_a_process_that_died() -> None:
+def test_the_others_are_notified_of_a_dead_process() -> None:
     Path("outlives.py").write_text(OUTLIVES)
     summary, _ = trained("-n", "3", "--rule=gosgd:p=0.5", "--", "outlives.py")
     assert ends(summary) == ["finished", "killed", "finished"]
@@ -205,12 +205,12 @@ with peer:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_the_same_command_line_begins_a_run_and_goes_on_with_it() -> None:
+def test_one_command_line_begins_and_resumes_a_run() -> None:
     Path("on.py").write_text(GOES_ON)
     for steps in (40, 70):
         summary, _ = trained("-n", "2", "--resume", "--", "on.py", str(steps))
         assert ends(summary, "steps") == [steps, steps]
-        # They meet, however short it is.
+        # They meet, even in so short a run.
         assert len({path.read_text() for path in Path().glob("run/peers/*/swarm")}) == 1
     for id in ("peer-0", "peer-1"):
         log = Path(f"run/peers/{id}/log.txt").read_text()
@@ -234,7 +234,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ("gan.py", ("--steps", "30"), ["discriminator", "generator"]),
     ],
 )
-def test_examples_with_several_swarms_leave_a_model_of_each(
+def test_examples_with_several_swarms_write_a_model_for_each(
     script: str, options: tuple[str, ...], swarms: list[str]
 ) -> None:
     trained("-n", "2", "--", str(EXAMPLES / script), *options)
@@ -258,7 +258,7 @@ raise ImportError("no plots here")
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
+def test_a_failure_after_training_does_not_undo_it() -> None:
     Path("late.py").write_text(FAILS_LATE)
     summary, said = trained("-n", "2", "--", "late.py", status=1)
     assert ends(summary) == ["finished", "finished"]
@@ -274,7 +274,7 @@ def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_meet() -> None:
+def test_each_peer_of_a_process_belongs_to_its_own_swarm_of_all_processes() -> None:
     Path("folds.py").write_text(FOLDS)
     summary, _ = trained("-n", "2", "--rule=gosgd:p=0.5", "--", "folds.py")
     assert [*summary["further"]] == ["last", "swarm-2"]
@@ -284,7 +284,7 @@ def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_
         assert Path(each["out"], "model.safetensors").exists()
     assert len({each["digest"] for each in swarms}) == 3
     logs = [Path(f"run/peers/peer-{index}/log.txt").read_text() for index in range(2)]
-    # All began with the model that the first process had drawn, another one in each swarm.
+    # All began with the first process's model, which differs between swarms.
     assert logs[0] == logs[1] and len({*logs[0].splitlines()}) == 3
 
 

@@ -1,4 +1,4 @@
-"""``rumor study``: what it refuses, shows, keeps, and how it ends."""
+"""``rumor study``: its errors, output and files, and how it ends."""
 
 import errno
 import io
@@ -36,7 +36,7 @@ def run(*arguments: str) -> Any:
     return study("mine.toml", "--jobs", "1", "--no-report", *arguments)
 
 
-def test_a_study_leaves_tables_and_says_who_was_first() -> None:
+def test_a_study_writes_tables_and_names_the_first() -> None:
     done = run()
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")
@@ -47,7 +47,7 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
 
 
 @pytest.mark.extended
-def test_a_report_is_written_unless_it_is_not_wanted() -> None:
+def test_a_report_is_written_unless_switched_off() -> None:
     done = study("mine.toml", "--jobs", "1", "--out", "a")
     assert done.exit_code == 0, done.output
     assert "<html" in Path("a/report.html").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
 
 
 @pytest.mark.extended
-def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
+def test_failed_trials_are_listed_by_reason_and_the_others_kept() -> None:
     Path("mine.toml").write_text(
         'seeds = 2\n[settings]\ntask = "quadratic"\nworkers = 2\nsteps = 200\n'
         "[grid]\nlr = [0.01, 1e6]\n"
@@ -108,7 +108,7 @@ def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None
 
 
 def act_at(patch: pytest.MonkeyPatch, trial: int, act: Callable[[], object]) -> None:
-    """Let something happen as a trial is put into the store."""
+    """Call *act* when a trial is put into the store."""
     original, numbers = Store.put, count(1)
 
     def put(store: Store, key: str, record: Any) -> None:
@@ -141,10 +141,10 @@ def terminated() -> None:
         (2, terminated, 130, "error: stopped; "),
     ],
 )
-def test_whatever_ends_a_study_finished_trials_are_kept(
+def test_finished_trials_are_kept_however_a_study_ends(
     trial: int, act: Callable[[], object], status: int, message: str
 ) -> None:
-    # Unless the command takes it, the signal is to end no test.
+    # If the command does not handle the signal, it must not end the test.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with pytest.MonkeyPatch.context() as patch:
@@ -166,7 +166,7 @@ ENDS_THE_STUDY = "seed or os.kill(os.getppid(), signal.SIGTERM) or time.sleep(60
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
+def test_sigterm_leaves_no_process_and_no_library_warning() -> None:
     Path("own.py").write_text(own_task(ENDS_THE_STUDY))
     Path("mine.toml").write_text(OWN_STUDY)
     log = Path("log.txt")
@@ -176,7 +176,7 @@ def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
     assert "error: stopped; " in said and "leaked" not in said and "Traceback" not in said
 
 
-def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_tables_lose_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -193,7 +193,7 @@ def progress(**changes: Any) -> StudyProgress:
     return StudyProgress(**usual | changes)
 
 
-def test_words_say_what_failed_what_is_left_and_what_was_last() -> None:
+def test_progress_tells_failures_remaining_time_and_the_last_trial() -> None:
     (trial, *_) = small_study().trials()
     assert progress_words(progress(trial=trial)) == "about 5 min left, last ring, seed 0"
     assert progress_words(progress(failed=2, left_s=None)) == "2 failed"
@@ -201,7 +201,7 @@ def test_words_say_what_failed_what_is_left_and_what_was_last() -> None:
     assert progress_words(progress(done=30)) == ""
 
 
-def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
+def test_without_a_terminal_progress_is_printed_in_occasional_lines() -> None:
     stream = io.StringIO()
     (trial, *_) = small_study().trials()
     with display_on(stream, 40) as show:
@@ -225,7 +225,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
-def test_what_did_not_fit_is_empty_in_the_tables() -> None:
+def test_trials_that_did_not_fit_the_time_are_empty_in_the_tables() -> None:
     done = run("--hours", "1e-9")
     assert done.exit_code == 0, done.output
     assert Path("runs/study-mine/summary.csv").read_text().count("\n") == 1

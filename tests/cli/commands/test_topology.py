@@ -1,4 +1,4 @@
-"""``rumor topology``: facts, lists and advice, for people and for programs."""
+"""``rumor topology``: facts, lists and advice, as text and as JSON."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_table_says_in_words_what_the_figures_mean() -> None:
+def test_the_table_explains_its_figures() -> None:
     shown = topology("one-peer-exponential", "-n", "16").stdout
     assert "one-peer-exponential, n = 16" in shown
     for words in ("4 rounds", "all nodes hold the exact mean", "not for rules that average"):
@@ -56,7 +56,7 @@ def test_a_fact_in_words(spec: str, n: int, words: str) -> None:
     assert words in topology(spec, "-n", str(n)).stdout
 
 
-def test_a_file_says_how_many_nodes_there_are_and_what_they_are_called(cluster: Path) -> None:
+def test_a_file_determines_number_and_names_of_nodes(cluster: Path) -> None:
     shown = topology(f"file:path={cluster}").stdout
     assert "n = 4" in shown and "splits the graph: b, c" in shown
     assert answer(f"file:path={cluster}")["articulation_points"] == [1, 2]
@@ -76,7 +76,7 @@ def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None
         assert all(f"{parameter.name}= " in shown for parameter in family.parameters)
 
 
-def test_the_list_for_programs_has_the_same() -> None:
+def test_the_json_list_has_the_same_content() -> None:
     listed = answer("--list")
     assert [family["name"] for family in listed["families"]] == list(FAMILIES)
     (k,) = next(f for f in listed["families"] if f["name"] == "base-k")["parameters"]
@@ -84,7 +84,7 @@ def test_the_list_for_programs_has_the_same() -> None:
 
 
 @pytest.mark.extended
-def test_advice_shows_the_best_first_and_what_does_not_fit_last() -> None:
+def test_advice_shows_the_best_first_and_unfit_families_last() -> None:
     shown = topology("--advise", "-n", "9", "--degree", "2").stdout
     first, last = shown.split("These do not fit:")
     assert first.index("base-k:k=2") < first.index("ring")
@@ -101,7 +101,7 @@ def no_disk(*_: object) -> None:
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_picture_that_fails_leaves_the_facts(
+def test_facts_are_shown_even_if_the_picture_fails(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rumor.topology.drawing.draw", no_disk)
@@ -114,7 +114,7 @@ def test_a_picture_that_fails_leaves_the_facts(
     )
 
 
-def test_too_little_memory_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
@@ -129,7 +129,7 @@ def in_words(**changes: Any) -> dict[str, tuple[str, str]]:
     return {name: (value, words) for name, value, words in describe(known)}
 
 
-def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
+def test_a_contraction_near_one_is_shown_by_its_distance_from_one() -> None:
     rows = in_words(contraction=1 - 6.6e-8, second_eigenvalue=1 - 3.3e-8, spectral_gap=3.3e-8)
     assert rows["contraction"][0] == "1 - 6.6e-08"
     assert rows["spectral gap"][0] == "3.3e-08"
@@ -138,5 +138,5 @@ def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
     assert in_words(contraction=1.0)["contraction"][0] == "1"
 
 
-def test_a_mean_that_is_never_reached_is_said() -> None:
+def test_a_mean_that_is_never_reached_is_reported() -> None:
     assert in_words(rounds_to_1e_3=None)["to a thousandth"][0] == "never"

@@ -1,4 +1,4 @@
-"""``rumor demo``: what it reads from the rows of both ways, and a short one with real processes."""
+"""``rumor demo``: figures of rumor and all-reduce, and a short run of real processes."""
 
 import io
 import json
@@ -22,7 +22,7 @@ PHASES = {"all well": 0.0, "one killed": 4.0}
 
 @pytest.fixture
 def story() -> Story:
-    """Two peers at one and two steps per second, and a process that steps no more after 4 s."""
+    """Two peers at one and two steps per second, and a process that stops after 4 s."""
     story = Story(PHASES, 8.0, began_unix_s=100.0)
     for half_s in range(1, 17):
         row = {"unix_s": 100 + half_s / 2, "step": half_s}
@@ -34,7 +34,7 @@ def story() -> Story:
     return story
 
 
-def test_speeds_and_losses_are_those_of_all_processes_of_a_way(story: Story) -> None:
+def test_speeds_and_losses_cover_all_processes_of_a_method(story: Story) -> None:
     rumor, allreduce = story.figures("rumor"), story.figures("all-reduce")
     assert rumor["steps_per_s"]["one killed"] == pytest.approx(3.0)
     assert rumor["loss"] == {"all well": 3.0, "one killed": 2.0}
@@ -44,11 +44,11 @@ def test_speeds_and_losses_are_those_of_all_processes_of_a_way(story: Story) -> 
     assert allreduce["pause_s"] == pytest.approx(4.0)
 
 
-def test_a_step_across_an_edge_counts_in_part_on_either_side(story: Story) -> None:
+def test_a_step_across_a_boundary_counts_in_part_on_both_sides(story: Story) -> None:
     assert story.speeds("peer-0", np.array([1.0, 1.5, 2.0])) == pytest.approx([1.0, 1.0])
 
 
-def test_a_way_that_has_not_begun_has_no_figures() -> None:
+def test_a_method_that_has_not_begun_has_no_figures() -> None:
     figures = Story(PHASES, 8.0).figures("rumor")
     assert figures["loss"] == {"all well": None, "one killed": None}
     assert figures["steps_per_s"] == {"all well": 0.0, "one killed": 0.0}
@@ -64,7 +64,7 @@ def test_the_screen_has_a_line_for_each_process_and_both_curves(story: Story, wi
     assert speeds == {"peer-0": "1.0", "peer-1": "2.0", "rank-0": "0.0"}
     assert any("4.0 s rank-1 killed" in line for line in lines)
     chart = lines[-8:]
-    # Only the lower curve reaches the last line, and the other one stays within the first half.
+    # Only the lower curve reaches the last line; the other one stays in the first half.
     assert "•" in chart[-1] and "×" not in chart[-1]
     assert max(line.rfind("×") for line in chart) < max(line.rfind("•") for line in chart)
 
@@ -76,7 +76,7 @@ def test_a_screen_without_any_row_can_be_drawn() -> None:
 
 
 @pytest.mark.extended
-def test_the_picture_is_drawn_also_where_a_way_has_no_rows(story: Story, tmp_path: Path) -> None:
+def test_the_picture_is_drawn_even_if_a_method_has_no_rows(story: Story, tmp_path: Path) -> None:
     for part in (story, Story(PHASES, 8.0, {"peer-0": story.rows["peer-0"]}, 100.0)):
         draw(part, "A race", tmp_path / "race.png")
         assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
@@ -84,14 +84,14 @@ def test_the_picture_is_drawn_also_where_a_way_has_no_rows(story: Story, tmp_pat
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_both_ways_take_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
+def test_both_methods_go_through_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
     told = called("demo", "--seconds=12", f"--out={tmp_path / 'run'}", "--json", status=0)
     summary = json.loads(told.stdout)
     swarm = summary["swarm"]
     assert swarm["weight_units_total"] == swarm["weight_units_expected"]
     assert [peer["state"] for peer in swarm["peers_detail"]] == ["left"] * 5
     assert [peer["lives"] for peer in swarm["peers_detail"]] == [1, 2, 1, 1, 1]
-    # All of all-reduce was gone, and has started again.
+    # All-reduce was down completely, and has started again.
     said = [each["what"] for fault in summary["faults"] for each in fault["done"]]
     assert {f"rank-{n} restarts from its last checkpoint" for n in range(4)} <= {*said}
     assert all(speed > 0 for speed in summary["rumor"]["steps_per_s"].values())
@@ -101,7 +101,7 @@ def test_both_ways_take_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_demo_that_is_stopped_ends_all_and_fails(tmp_path: Path) -> None:
+def test_a_stopped_demo_ends_all_processes_and_fails(tmp_path: Path) -> None:
     log, ranks = tmp_path / "log.txt", tmp_path / "run" / "all-reduce"
     demo = forked(log, "rumor", "demo", f"--out={tmp_path / 'run'}")
     until((ranks / "rank-0" / "metrics.jsonl").exists)

@@ -1,4 +1,4 @@
-"""``rumor launch``: what it refuses, and what it makes of what its peers leave."""
+"""``rumor launch``: its errors, and the results that it makes from its peers' files."""
 
 import errno
 import json
@@ -50,7 +50,7 @@ def test_the_folder_of_another_run_is_refused(trace: str) -> None:
 @pytest.mark.parametrize(
     "words", [("launch", "--out=run", "--task=quadratic"), ("run", "--out=run", "--", "true")]
 )
-def test_a_folder_that_cannot_be_made_is_named_with_the_reason(
+def test_a_folder_that_cannot_be_created_is_named_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     def fail(path: Path, **rest: Any) -> None:
@@ -60,12 +60,12 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_reason(
     assert called(*words, status=2).stderr == "error: run cannot be written: File name too long\n"
 
 
-def test_a_run_leaves_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> None:
+def test_a_run_writes_a_summary_a_picture_and_the_mean_model(tmp_path: Path) -> None:
     summary = run_fakes(tmp_path / "run", steps=100)
     assert not complaint(summary)
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
     assert (tmp_path / "run" / "training.png").read_bytes() == PNG
-    # Of equal weight, and filled with 0, 1, 2 and 3.
+    # The models have equal weight, and are filled with 0, 1, 2 and 3.
     model = load_file(tmp_path / "run" / "model.safetensors")
     assert torch.equal(model["weight"], torch.full((1, 32), 1.5))
     assert summary["consensus_distance"] == pytest.approx(5**0.5 / 3)
@@ -90,9 +90,7 @@ def test_loggers_get_every_row_of_every_peer_and_the_summary(tmp_path: Path) -> 
     assert own.summaries == [summary]
 
 
-def test_loggers_are_closed_where_a_run_breaks_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loggers_are_closed_if_a_run_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Collected()
     monkeypatch.setattr(swarm, "supervise", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -101,7 +99,7 @@ def test_loggers_are_closed_where_a_run_breaks_down(
 
 
 @pytest.mark.extended
-def test_a_run_in_which_no_peer_finished_did_not_work(
+def test_a_run_in_which_no_peer_finished_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fate(monkeypatch, peer_0="kill", peer_1="fail", peer_2="refuse")
@@ -112,7 +110,7 @@ def test_a_run_in_which_no_peer_finished_did_not_work(
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
+def test_without_a_terminal_progress_goes_to_stderr_in_plain_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fate(monkeypatch, peer_1="kill")
@@ -121,13 +119,13 @@ def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
     assert stdout == ""
     first, *others = stderr.splitlines()
     assert first.startswith("quadratic on 2 peers")
-    # Where it takes long, lines about all peers come in between.
+    # In a long run, lines about all peers appear in between.
     news = [line for line in others if not re.match(r"\d+ s: ", line)]
     assert news == ["peer-1 killed at step 50: SIGKILL"]
 
 
 def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let the disk be full when files of these names are to be put in their place."""
+    """Let the disk be full when files of these names are moved into place."""
 
     def full(draft: Path, path: Path) -> None:
         if path.name in names:
@@ -137,7 +135,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr("rumor.train.storage.files.publish", full)
 
 
-def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
+def test_with_a_full_disk_the_result_is_shown_and_the_folder_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("model.safetensors", "summary.json", "training.png")
@@ -149,7 +147,7 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     words = "launch --task quadratic --peers 2 --steps 50 --out run"
     done = called(*words.split(), status=1)
     assert "peer-1 failed at step 30 (the loss is not finite)" in done.stdout
-    # What failed is said before what went well.
+    # Failures are reported before results.
     assert 0 < done.stdout.find("peer-1 failed: ") < done.stdout.find("Weight is exact")
     *_, said = done.stderr.splitlines()
     failed = "error: peer-1 failed: the loss is not finite; not written to run: model"
@@ -159,7 +157,7 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
 
 
 @pytest.mark.extended
-def test_a_logger_that_fails_costs_a_run_nothing_but_a_warning(
+def test_a_failing_logger_only_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     summary = run_fakes(tmp_path / "run", steps=100, loggers=(Failing("open"), Failing("log")))
@@ -168,7 +166,7 @@ def test_a_logger_that_fails_costs_a_run_nothing_but_a_warning(
 
 
 @pytest.mark.extended
-def test_killed_and_failed_peers_are_named_and_the_rest_count(
+def test_killed_and_failed_peers_are_named_and_the_others_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fate(monkeypatch, peer_0="fail", peer_2="kill")
@@ -182,7 +180,7 @@ def test_killed_and_failed_peers_are_named_and_the_rest_count(
     assert summary["ledger"]["died"] == 2 * 2**40
     states = [peer["state"] for peer in summary["peers_detail"]]
     assert states == ["failed", "finished", "killed", "finished"]
-    # Of the others, filled with 1 and 3.
+    # The mean of the others, filled with 1 and 3.
     model = load_file(tmp_path / "run" / "model.safetensors")
     assert torch.equal(model["weight"], torch.full((1, 32), 2.0))
 
@@ -208,7 +206,7 @@ def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple
 
 
 @pytest.mark.extended
-def test_all_are_killed_at_once_and_come_back_with_nothing(
+def test_all_peers_are_killed_at_once_and_return_without_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = with_file(monkeypatch, fault(0.1, "mass-restart", for_s=0.3, state="lost"))
@@ -223,7 +221,7 @@ def test_all_are_killed_at_once_and_come_back_with_nothing(
 
 
 @pytest.mark.extended
-def test_a_peer_lives_twice_in_one_folder_a_newcomer_counts_and_a_leaver_is_no_death(
+def test_a_peer_restarts_in_its_folder_a_newcomer_counts_and_a_leaver_is_not_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = fault(0.1, "crash", 1), fault(0.2, "restart", 1), fault(0.3, "join")
@@ -243,5 +241,5 @@ def test_a_peer_lives_twice_in_one_folder_a_newcomer_counts_and_a_leaver_is_no_d
     assert summary["faults"][4]["done"] == []
     folder = tmp_path / "run" / "peers" / "peer-1"
     assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
-    # It says when that was, which may be a little later than was asked for.
+    # The recorded time may be a little later than the scheduled one.
     assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)

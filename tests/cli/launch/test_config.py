@@ -1,4 +1,4 @@
-"""What a launch is checked for before it starts."""
+"""Checks of a launch before it starts."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     assert config.slowness() == {0: 1.5, 2: 4.0}
     places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
     assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
-    # Slow alone gives all steps a length to be slow against.
+    # With slow alone, all steps get a minimum length for it to refer to.
     places = RunFolder(checked(out=tmp_path / "new", slow=("0:10",))).found()
     assert variables(places, "STEP_S_MIN")[:2] == ["0.2", "0.02"]
 
@@ -33,12 +33,12 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
         ("1:2 1:3", "twice"),
     ],
 )
-def test_a_slow_peer_that_makes_no_sense_is_refused(texts: str, message: str) -> None:
+def test_a_malformed_slow_peer_is_refused(texts: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LaunchConfig(slow=tuple(texts.split()))
 
 
-def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
+def test_each_peer_gets_its_folder_index_and_addresses(tmp_path: Path) -> None:
     places = places_of(tmp_path / "run", peers=12, seed=7, topology="ring", steps=30)
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
@@ -59,17 +59,17 @@ def test_a_run_without_a_folder_gets_a_new_one(in_empty_folder: Path) -> None:
     second = checked().out
     assert first != second and first.parent == second.parent == Path("runs")
     (second.parent / "notes.txt").touch()
-    assert checked(out=second.parent).out == second.parent  # it holds no run of its own
+    assert checked(out=second.parent).out == second.parent  # it is not a run itself
 
 
-def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:
+def test_peers_have_the_names_of_the_nodes_of_a_file(tmp_path: Path) -> None:
     graph = tmp_path / "cluster.edgelist"
     graph.write_text("ada bob\nbob cyd\n")
     places = places_of(tmp_path / "run", peers=3, topology=f"file:path={graph}")
     assert [place.id for place in places] == ["ada", "bob", "cyd"]
 
 
-def test_a_file_whose_nodes_no_peer_can_be_called_is_refused(tmp_path: Path) -> None:
+def test_a_file_with_invalid_peer_names_is_refused(tmp_path: Path) -> None:
     graph = tmp_path / "cluster.edgelist"
     graph.write_text("ada! bob\n")
     with pytest.raises(ConfigError, match="names a node 'ada!'"):

@@ -1,4 +1,4 @@
-"""How a run looks while it goes."""
+"""The display of a running launch."""
 
 import io
 from typing import Any
@@ -19,7 +19,7 @@ def text_of(views: list[PeerView], height: int = 1000) -> str:
     return console.export_text()
 
 
-def test_a_row_says_where_its_peer_is() -> None:
+def test_a_row_shows_the_progress_of_its_peer() -> None:
     training = PeerView("peer-0", 500, State.TRAINING, 120)
     training.take({"loss": 0.25, "accuracy": 0.9, "step_s": 0.02, "weight": 1.5, "live": 2})
     text = text_of([training, PeerView("peer-1", 500)])
@@ -45,13 +45,13 @@ def test_a_small_terminal_shows_some_peers_and_counts_the_rest() -> None:
     assert "and 30 more peers" in text
 
 
-def test_after_the_last_step_it_says_what_goes_on() -> None:
+def test_after_the_last_step_it_says_what_happens() -> None:
     done = PeerView("peer-0", 5, State.FINISHED, 5)
     assert "all steps are taken" in text_of([done])
     assert "all steps" not in text_of([done, PeerView("peer-1", 5, State.TRAINING, 2)])
 
 
-def test_a_line_speaks_of_those_that_train() -> None:
+def test_a_line_summarizes_the_training_peers() -> None:
     views = [
         PeerView("peer-0", 500, State.TRAINING, 100, loss=0.2, accuracy=0.9),
         PeerView("peer-1", 500, State.TRAINING, 140, loss=0.4, accuracy=0.8),
@@ -62,7 +62,7 @@ def test_a_line_speaks_of_those_that_train() -> None:
     )
 
 
-def test_plain_lines_come_now_and_then_and_news_at_once() -> None:
+def test_plain_lines_appear_occasionally_and_news_at_once() -> None:
     stream = io.StringIO()
     views = [PeerView("peer-0", 500)]
     with display_on(stream, "title") as show:
@@ -123,7 +123,7 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         ({"dead": [DEAD | {"weight": 0.5, "weight_units": 2**39}]}, [DIED], []),
         ({"peers_detail": [detail(0), detail(1, merge=LATE)]}, [EARLY], []),
         ({"peers_detail": [detail(0), detail(1, state="killed", accuracy=None)]}, ["killed"], []),
-        # Its end was not seen: no signal is named.
+        # Its end was not observed, so no signal is named.
         ({"dead": [DEAD | UNSEEN]}, ["was started again after incarnation 1; a weight of 0.5"], []),
         ({"unwritten": ["training.png (full)"]}, ["runs/x/model.safetensors"], ["training.png"]),
         ({"dead": [DEAD | FAILED]}, ["failed at step 120 (the loss is nan); a weight of 0.0"], []),
@@ -132,7 +132,7 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         ({"accuracy": None}, ["has loss 0.15 on held-out"], []),
     ],
 )
-def test_a_report_says_how_good_the_model_is_where_it_lies_and_what_went_wrong(
+def test_a_report_names_accuracy_and_path_of_the_model_and_failures(
     changes: dict[str, Any], said: list[str], unsaid: list[str]
 ) -> None:
     text = report_text_of(**changes)
@@ -143,7 +143,7 @@ def test_a_report_says_how_good_the_model_is_where_it_lies_and_what_went_wrong(
     assert head.count("reported") == 2 and "accuracy" in head
 
 
-def test_a_script_that_fails_after_its_training_is_named_and_no_failed_training() -> None:
+def test_a_script_that_fails_after_training_is_named_but_its_training_is_not() -> None:
     told = summary(peers_detail=[detail(0, script_error="RuntimeError: no room"), detail(1)])
     why = "peer-0 trained, and then the script failed: RuntimeError: no room"
     assert complaint(told) == why

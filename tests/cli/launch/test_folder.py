@@ -1,4 +1,4 @@
-"""Folders of the peers of a task and of a script, and how their next lives are started."""
+"""Folders of the peers of a task and of a script, and how later incarnations are started."""
 
 import os
 import socket as sockets
@@ -31,7 +31,7 @@ def run_folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
 
 
 def told_to(place: Place) -> Environment:
-    """The settings that a script reads; a task has more, for ``rumor peer``."""
+    """The variables that a script reads; a task has more, for ``rumor peer``."""
     more = ("RUMOR_TASK", "RUMOR_STEPS")
     return environment({k: v for k, v in place.variables.items() if k not in more})
 
@@ -42,7 +42,7 @@ def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
     os.utime(path, (written_s, written_s))
 
 
-def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
+def test_an_incarnation_with_its_state_resumes_in_its_folder_at_the_same_port(
     tmp_path: Path, run_folder: RunFolder
 ) -> None:
     _, one, _ = run_folder.found()
@@ -56,12 +56,12 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
     assert told.fields["id"] == after.id == "peer-1" and after.command == one.command
     assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{port}"
     assert (after.folder, after.earlier) == (one.folder, ())
-    # What tells of an end would tell it of this life.
+    # A file about the end of the last incarnation would seem to be about this one.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
     assert {path.name for path in one.folder.iterdir()} == kept
 
 
-def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
+def test_an_incarnation_without_state_begins_in_a_new_folder_under_the_same_name(
     tmp_path: Path, run_folder: RunFolder
 ) -> None:
     _, one, _ = run_folder.found()
@@ -78,7 +78,7 @@ def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
     assert "RUMOR_RESUME" not in third.variables
 
 
-def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_replaced(tmp_path: Path) -> None:
     run_folder, (_, one, _) = run_folder_of(tmp_path)
     with sockets.create_server(("127.0.0.1", 0)) as taken:
         listens(tmp_path, "peer-1", taken.getsockname()[1])
@@ -89,7 +89,7 @@ def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> Non
     assert run_folder.next_life(one, kept=True).variables["RUMOR_BIND"] == "tcp://127.0.0.1:*"
 
 
-def test_newcomers_share_the_data_of_others_on_a_device_of_their_own_at_full_speed(
+def test_newcomers_share_data_with_others_and_have_their_own_device_and_full_speed(
     run_folder: RunFolder,
 ) -> None:
     run_folder.found()
@@ -104,7 +104,7 @@ def test_newcomers_share_the_data_of_others_on_a_device_of_their_own_at_full_spe
 
 @pytest.mark.parametrize("network_fails", [True, False])
 @pytest.mark.parametrize("script", [True, False])
-def test_each_life_is_told_where_the_faults_of_its_network_are(
+def test_each_incarnation_gets_the_path_of_the_network_faults(
     tmp_path: Path, network_fails: bool, script: bool
 ) -> None:
     fault = Fault(at_s=1.0, kind="heal" if network_fails else "join")
@@ -118,7 +118,7 @@ def test_each_life_is_told_where_the_faults_of_its_network_are(
     assert [place.variables.get("RUMOR_NETWORK_FAULTS") for place in lives] == [told] * 6
 
 
-def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> None:
+def test_options_that_were_not_given_are_left_to_the_peers(tmp_path: Path) -> None:
     _, (plain, *_) = run_folder_of(tmp_path / "plain")
     typed = {"total_steps": 900, "lr_schedule": "cosine", "checkpoint_every": "5s"}
     _, (place, *_) = run_folder_of(tmp_path / "typed", **typed)
@@ -128,7 +128,7 @@ def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
-def test_each_peer_serves_metrics_at_a_port_of_its_own(
+def test_each_peer_serves_metrics_at_its_own_port(
     tmp_path: Path, port: int | None, told: list[int]
 ) -> None:
     _, places = run_folder_of(tmp_path, metrics_port=port)

@@ -30,8 +30,8 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
     """The summary of a swarm whose launcher is this process, and whose peers are forks.
 
     Args:
-        options: Of the launcher.
-        real: Peers that are processes as a user has them.
+        options: Options of the launcher.
+        real: Number of peers that are real processes, as a user has them.
     """
     with forked_peers(real):
         summary: dict[str, Any] = json.loads(called("launch", "--json", *options, status=0).stdout)
@@ -55,9 +55,9 @@ def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The summary of a swarm of three; in the middle one was killed, and one was told to stop."""
+    """The summary of a swarm of three, of which one was killed and one told to stop halfway."""
     run = tmp_path_factory.mktemp("lessened") / "run"
-    # On the path the two are no neighbors: the one that leaves hands its weight to one that lives.
+    # On the path the two are not neighbors, so the leaver hands its weight to a live peer.
     options = "--topology path --rule gosgd:p=0.5 --steps 200 --set step_s_min=0.02".split()
     ends = ("--timing", "local", "--set", "linger_s=1", "--set", f"leave_s={LIMIT_S}")
     measured = ("--set=journal", "--set", "eval_average_every=10")
@@ -72,13 +72,13 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def steps_of(run: Path) -> list[int]:
-    """The steps that peers have taken, in rising order; none of those that do not train yet."""
+    """The steps that training peers have taken, in rising order."""
     logs = [read_metrics(path) for path in run.glob("peers/*/metrics.jsonl")]
     return sorted(rows[-1]["step"] for rows in logs if rows)
 
 
 @pytest.mark.extended
-def test_one_that_is_killed_or_told_to_stop_is_no_loss_to_the_others(
+def test_the_others_continue_after_a_kill_and_a_stop(
     lessened: dict[str, Any],
 ) -> None:
     steps = [peer["steps"] for peer in lessened["peers_detail"]]
@@ -88,7 +88,7 @@ def test_one_that_is_killed_or_told_to_stop_is_no_loss_to_the_others(
     assert lessened["weight_units_total"] == lessened["weight_units_expected"]
     assert sum(lessened["ledger"].values()) == 2 * lessened["ledger"]["founded"] == 6 * 2**40
     assert lessened["accuracy"] > 0.85
-    # Who is told to stop hands its weight on.
+    # A peer that is told to stop hands its weight on.
     left = lessened["peers_detail"][2]
     assert (left["state"], left["weight_units"]) == ("left", 0)
     assert left["steps"] < 200
@@ -97,7 +97,7 @@ def test_one_that_is_killed_or_told_to_stop_is_no_loss_to_the_others(
 
 
 @pytest.mark.extended
-def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(lessened: dict[str, Any]) -> None:
+def test_a_killed_peer_is_replayed_as_far_as_its_journal_goes(lessened: dict[str, Any]) -> None:
     found = replay(lessened["out"])
     assert found.identical, (found.difference, [peer.why for peer in found.peers])
     dead = found.peers[0]
@@ -107,7 +107,7 @@ def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(lessened: dict[str, A
 
 @pytest.fixture
 def await_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the time of faults begin once the second peer has a checkpoint."""
+    """Let the clock of faults start once the second peer has a checkpoint."""
     began, kept = Monitor.began, tmp_path / "run" / "peers" / "peer-1" / "checkpoints"
     assert isinstance(began, property) and began.fget is not None
     is_begun = began.fget
@@ -119,7 +119,7 @@ def await_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_exact(summary: dict[str, Any]) -> bool:
-    """Whether every unit that was founded is accounted for, in the ledgers of all lives."""
+    """Return whether the ledgers of all incarnations account for every founded unit."""
     ledger = summary["ledger"]
     found = sum(units for name, units in ledger.items() if name != "founded")
     same: bool = summary["weight_units_total"] == summary["weight_units_expected"]
@@ -128,7 +128,7 @@ def is_exact(summary: dict[str, Any]) -> bool:
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("await_checkpoint")
-def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path) -> None:
+def test_under_faults_of_network_and_peers_no_unit_is_missing(tmp_path: Path) -> None:
     faults = [
         fault(0, "loss", rate=0.1, for_s=2),
         fault(0, "duplicate", rate=0.2),
@@ -146,7 +146,7 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
     peers = tmp_path / "run" / "peers"
 
     def stop() -> None:
-        """End the swarm once all faults are over, and all that were started train."""
+        """End the swarm once all faults are over and all started peers train."""
         logs = [peers / id / "log.txt" for id in ("peer-1", "join-1")]
         until(lambda: all(log.exists() and "joined: " in log.read_text() for log in logs))
         until(lambda: sum(steps_of(tmp_path / "run")) >= 1200)
@@ -177,7 +177,7 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
     assert {peer["state"] for peer in details} == {"finished"} and details[1]["lives"] == 2
     assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [("peer-1", 1)]
     assert "resuming peer-1 after" in (peers / "peer-1" / "log.txt").read_text()
-    # Its steps went on where they stood, and weight came with a copy of another's model.
+    # Its steps continued, and its weight came with a copy of another peer's model.
     steps = [row["step"] for row in read_metrics(peers / "peer-1" / "metrics.jsonl")]
     assert steps.count(1) == 1 and details[1]["weight_units"] > 0
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
@@ -185,7 +185,7 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", ["allreduce", "local-sgd:h=20"])
-def test_peers_that_wait_for_one_another_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
+def test_peers_of_a_synchronous_rule_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
     swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")
     ends = ("--total-steps", "100", "--set", "step_s_min=0.005", "--timing", "local")
     summary = launched("--out", str(tmp_path / "run"), *swarm, *ends)

@@ -34,14 +34,14 @@ def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
         assert monitor.update() == []
         seen.append(monitor.views[0].state)
     assert seen == [State.STARTING, State.TRAINING, State.FINISHED]
-    # It still mixes with those that train.
+    # It still mixes with peers that train.
     assert not monitor.over
     (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
     process.status = 0
     assert monitor.update() == [] and monitor.over
 
 
-def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(tmp_path: Path) -> None:
+def test_rows_are_handed_on_once_except_those_from_before_the_launcher(tmp_path: Path) -> None:
     handed: list[tuple[str, int]] = []
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     monitor = Monitor(
@@ -74,7 +74,7 @@ NOT_REACHED = (
         (0, LEFT, State.LEFT, "peer-0 left at step 10"),
         (1, NAN, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
-        # It had written its report: nothing of its training is lost.
+        # It had written its report, so its training is complete.
         (-9, FINISHED, State.FINISHED, f"{AFTERWARDS}ended by SIGKILL"),
         (1, FINISHED, State.FINISHED, f"{AFTERWARDS}no such device"),
         (1, LEFT, State.LEFT, f"peer-0 left at step 10; {AFTERWARDS}no such device"),
@@ -86,7 +86,7 @@ NOT_REACHED = (
         (0, ENDED, State.FINISHED, "peer-0 finished at step 10: ended by ada"),
     ],
 )
-def test_an_ending_is_told_once(
+def test_an_end_is_reported_once(
     tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
@@ -100,13 +100,13 @@ def test_an_ending_is_told_once(
     assert monitor.over and monitor.update() == []
 
 
-def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path) -> None:
+def test_the_last_line_of_a_log_without_an_error_is_shown(tmp_path: Path) -> None:
     assert last_words(tmp_path) == ""
     (tmp_path / "log.txt").write_text("Traceback:\n  ...\nMemoryError\n\n")
     assert last_words(tmp_path) == "MemoryError"
 
 
-def test_torchruns_report_is_not_the_last_word_of_a_rank(tmp_path: Path) -> None:
+def test_torchruns_own_report_is_not_taken_for_the_error(tmp_path: Path) -> None:
     report = "torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
     log = [
         "[rank0]:   in main",
@@ -119,7 +119,7 @@ def test_torchruns_report_is_not_the_last_word_of_a_rank(tmp_path: Path) -> None
     assert read_log(tmp_path) == log[:2]
 
 
-def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(
+def test_a_run_with_total_steps_is_complete_when_all_peers_together_took_them(
     tmp_path: Path,
 ) -> None:
     monitor = Monitor([place(tmp_path)], [Ended()], steps=None, steps_total=400)
@@ -132,7 +132,7 @@ def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(
     assert seen == [(0.25, State.TRAINING), (1.0, State.FINISHED)]
 
 
-def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path) -> None:
+def test_a_later_incarnation_in_a_new_folder_is_followed_from_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     places, processes = [place(tmp_path)], [Ended(-9)]
     monitor = Monitor(places, processes, steps=20)
@@ -148,7 +148,7 @@ def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path
     assert [(end.step, end.state) for end in monitor.views[0].earlier] == [(10, State.KILLED)]
 
 
-def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
+def test_with_a_full_disk_the_launcher_reports_what_the_log_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(**_: object) -> None:
@@ -168,9 +168,7 @@ def test_on_a_full_disk_the_log_says_nothing_and_the_launcher_why(
         ("[Errno 28] No space left on device", "another disk"),
     ],
 )
-def test_a_limit_of_the_system_comes_with_what_to_do(
-    error: str, advice: str, tmp_path: Path
-) -> None:
+def test_a_system_limit_is_reported_with_advice(error: str, advice: str, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(f"OSError: {error}\n")
     monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
     (told,) = monitor.update()
@@ -178,7 +176,7 @@ def test_a_limit_of_the_system_comes_with_what_to_do(
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_lives_that_end_without_a_word_are_told_once_unless_they_are_started_again(
+def test_silent_ends_are_reported_once_unless_the_peer_is_restarted(
     tmp_path: Path, again: bool
 ) -> None:
     (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')

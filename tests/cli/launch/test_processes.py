@@ -1,4 +1,4 @@
-"""The launcher's processes: how they end, and who wakes stopped ones if the launcher is killed."""
+"""The launcher's processes: how they end, and how paused ones wake if the launcher is killed."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from .fakes import FAKE_PEER, places_of
 
 
 class PressCtrlC:
-    """A display at which a user waits for all peers to be ready and then presses the keys."""
+    """A display whose user waits until all peers are ready, then presses Ctrl-C."""
 
     def __init__(self, places: Sequence[Place], times: int) -> None:
         self._files = [place.folder / "ready" for place in places]
@@ -67,17 +67,17 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
 HEARS = "trap 'touch {folder}/heard; exit 0' INT; touch {folder}/ready; sleep 600 & wait"
 
 
-def test_a_script_in_a_shell_hears_ctrl_c(tmp_path: Path) -> None:
+def test_a_script_in_a_shell_receives_ctrl_c(tmp_path: Path) -> None:
     (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
     inner = HEARS.format(folder=place.folder)
-    # The shell waits for what it has started, and passes nothing on.
+    # The shell waits for its child, and forwards no signal.
     place = replace(place, command=("/bin/sh", "-c", f'/bin/sh -c "{inner}"; true'))
     group = ProcessGroup([place])
     supervise(group, Monitor(group.places, group.processes, 10), PressCtrlC([place], times=1))
     assert (place.folder / "heard").exists()
 
 
-def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
+def test_peers_get_one_thread_each_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place,) = places_of(tmp_path, ("/bin/sh", "-c", "echo $OMP_NUM_THREADS"), peers=1)
@@ -92,7 +92,7 @@ def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
 
 
 class Once:
-    """Something that is done when a peer has been killed: another is started in its place."""
+    """Starts a replacement once, when a peer has been killed."""
 
     def __init__(self, group: ProcessGroup, monitor: Monitor) -> None:
         self._group = group
@@ -110,7 +110,7 @@ class Once:
         return ["started again"]
 
 
-def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
+def test_a_run_is_not_over_while_a_peer_is_to_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_FATES", json.dumps({"peer-0": "kill"}))
@@ -122,7 +122,7 @@ def test_a_run_is_not_over_while_somebody_is_to_be_started_again(
     assert [end.why for end in view.earlier] == ["SIGKILL"] and view.why == "SIGKILL"
 
 
-def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
+def test_after_ctrl_c_no_more_faults_happen_and_paused_peers_receive_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
@@ -141,9 +141,9 @@ def test_after_a_ctrl_c_nothing_more_is_done_to_peers_and_the_paused_hear_it(
     assert [view.state for view in views] == [State.LEFT, State.LEFT]
 
 
-def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_process_whose_id_cannot_be_recorded_is_not_left_behind(tmp_path: Path) -> None:
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
-    (tmp_path / "pid").mkdir()  # as on a full disk, nothing can be written there
+    (tmp_path / "pid").mkdir()  # nothing can be written there, as on a full disk
     group = ProcessGroup([place])
     with pytest.raises(OSError):
         group.start()
@@ -154,7 +154,7 @@ def test_a_process_whose_number_cannot_be_written_down_is_not_left_behind(tmp_pa
 
 
 @pytest.mark.live
-def test_peers_are_forked_and_die_of_signals_like_any_process(
+def test_forked_peers_die_of_signals_like_any_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -218,7 +218,7 @@ WAITS = "import time; print('here', flush=True); time.sleep(600)"
         ((*PROGRAM, "--task=mine:task", "--join=127.0.0.1:9"), signal.SIGCONT, False),
     ],
 )
-def test_a_paused_peer_goes_on_or_ends_when_its_launcher_was_killed(
+def test_a_paused_peer_resumes_or_ends_when_its_launcher_was_killed(
     tmp_path: Path, command: tuple[str, ...], orphaned: int, ends: bool
 ) -> None:
     (tmp_path / "mine.py").write_text(WAITS)
@@ -227,7 +227,7 @@ def test_a_paused_peer_goes_on_or_ends_when_its_launcher_was_killed(
     assert launcher.returncode == -signal.SIGKILL
     peer = Path("/proc") / (tmp_path / "pid").read_text().strip()
     if ends:
-        os.kill(int(peer.name), signal.SIGCONT)  # a paused process hears nothing else
+        os.kill(int(peer.name), signal.SIGCONT)  # a paused process reacts to no other signal
         until(lambda: not peer.exists())
         return
     until(lambda: "State:\tT" not in (peer / "status").read_text())

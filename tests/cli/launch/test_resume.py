@@ -1,4 +1,4 @@
-"""``rumor launch --resume``: a run that goes on where its peers stood."""
+"""``rumor launch --resume``: a run continues where its peers stopped."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def left(folder: Path, name: str, index: int, **options: Any) -> Path:
-    """What a peer has left in its folder."""
+    """Write the files of an earlier run of a peer."""
     peer = folder / "peers" / name
     peer.mkdir(parents=True)
     (folder / "rendezvous").mkdir(exist_ok=True)
@@ -43,7 +43,7 @@ def resumed(out: Path, peers: int = 2, **settings: Any) -> Job:
     return checked(out=out, resume=True, peers=peers, steps=100, **settings)
 
 
-def test_a_run_goes_on_as_its_command_says(tmp_path: Path) -> None:
+def test_a_resumed_run_uses_the_options_of_its_command(tmp_path: Path) -> None:
     for name, index in (("peer-1", 1), ("peer-0", 0), ("join-1", 0), ("peer-1.life-2", 1)):
         left(tmp_path, name, index)
     places = RunFolder(resumed(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
@@ -55,7 +55,9 @@ def test_a_run_goes_on_as_its_command_says(tmp_path: Path) -> None:
     assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
 
-def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path) -> None:
+def test_peers_resume_in_their_folders_and_their_former_weight_counts_as_lost(
+    tmp_path: Path,
+) -> None:
     for index in (0, 1):
         left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
     summary = run_swarm(resumed(tmp_path))
@@ -72,7 +74,7 @@ def listing(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_run_with_running_peers_is_refused_and_left_alone(tmp_path: Path) -> None:
     peers = [left(tmp_path, f"peer-{index}", index) for index in range(3)]
     for peer in peers:
         (peer / "peer.json").write_text('{"state":"finished","steps":100}')
@@ -84,13 +86,11 @@ def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path
     assert result.stdout == ""
     assert "peer-0, peer-1 still running: wait until the end, or stop them" in result.stderr
     assert result.stderr.count("\n") == 1
-    # Looking has not locked anything.
+    # The check has not locked anything.
     resumed(tmp_path, 3)
 
 
-def test_where_locks_are_unknown_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_file_locks_it_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left(tmp_path, "peer-0", 0)
 
     def unsupported(file: object, how: int) -> None:

@@ -1,4 +1,4 @@
-"""Where every unit of weight is, from hand-made ledgers."""
+"""The account of every unit of weight, from made-up ledgers."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from rumor.gossip.weight import ONE, UNIT
 
 
 def account(id: str, *entries: Entry, life: int = 1) -> Account:
-    """Of a founder, in its first life."""
+    """The account of a founder in its first incarnation."""
     made = Account(id, life)
     founded = (Entry(Kind.FOUNDED, ONE),) if life == 1 else ()
     for entry in (*founded, *entries):
@@ -48,7 +48,7 @@ A, B = "peer-0", "peer-1"
 
 
 def with_former(last: Outcome, *earlier: Account) -> Outcome:
-    """A peer with killed lives before it, one for each account."""
+    """A peer with earlier, killed incarnations, one for each account."""
     killed: Any = {"state": State.KILLED, "why": "SIGKILL", "step": 5}
     ends = tuple(LifeEnd(**killed, lives=frozenset({each.life})) for each in earlier)
     return replace(last, earlier=ends, earlier_accounts=earlier)
@@ -166,7 +166,7 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_all_weight_that_was_founded_is_there_or_died(case: str) -> None:
+def test_all_founded_weight_is_held_or_died(case: str) -> None:
     outcomes, total, deaths, parts = CASES[case]
     result = balance(outcomes)
     assert result.weight_total == result.weight_expected == total
@@ -175,12 +175,14 @@ def test_all_weight_that_was_founded_is_there_or_died(case: str) -> None:
     assert {name: getattr(result.audit, name) for name in parts} == parts
 
 
-def test_weight_from_nowhere_shows() -> None:
+def test_weight_out_of_nowhere_is_detected() -> None:
     result = balance([peer(0, DONE, accepted(5, "peer-9"))])
     assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
 
 
-def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: Path) -> None:
+def test_files_of_all_incarnations_are_read_and_the_last_one_is_distinguished(
+    tmp_path: Path,
+) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, name, life in (
         (old, "ledger.jsonl", 1),
@@ -213,7 +215,7 @@ def rows(sketches: dict[float, list[float]], steps_per_s: float = 10) -> list[di
     return made
 
 
-def test_it_is_the_spread_around_the_mean_over_the_norm_of_the_mean_at_the_nearest_time() -> None:
+def test_the_consensus_distance_is_the_spread_over_the_norm_of_the_mean() -> None:
     instants, distances = estimate([rows({1: [3.0, 1.0]}), rows({1: [3.0, -1.0]})])
     assert instants.tolist() == [1] and distances == pytest.approx([1 / 3])
     one, two = rows({t: [1.0] for t in (0.0, 1.0, 2.0)}), rows({0.1: [1.0], 1.1: [3.0]})
@@ -232,7 +234,7 @@ def test_a_dead_peer_counts_until_its_death() -> None:
     assert (distances[:4] > 0).all() and (distances[6:] == 0).all()
 
 
-def test_one_peer_has_nobody_to_disagree_with() -> None:
+def test_a_lone_peer_has_no_consensus_distance() -> None:
     nobody: list[list[dict[str, object]]] = [[], []]
     for peers in (nobody[:0], nobody, [rows({1: [1.0]})], [rows({1: [1.0]}), []]):
         instants, distances = estimate(peers)
@@ -240,7 +242,7 @@ def test_one_peer_has_nobody_to_disagree_with() -> None:
 
 
 @pytest.mark.parametrize(("typed", "cut", "told"), [(1, 10, 10), (4, 4, 4), (4, 0, 4), (1, 1, 1)])
-def test_a_summary_says_into_how_many_shards_the_vector_was_cut(
+def test_a_summary_has_the_number_of_shards(
     tmp_path: Path, typed: int, cut: int, told: int
 ) -> None:
     peers = [

@@ -1,4 +1,4 @@
-"""Swarms as an observer might see them, without any."""
+"""Made-up views of swarms, as an observer might see them."""
 
 import random
 from typing import Any
@@ -45,7 +45,7 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
 
 
 def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
-    """A link on which models go to and fro."""
+    """A link on which models travel both ways."""
     rates = {"bytes_out_s": 30_500.0, "bytes_in_s": 29_100.0}
     rates |= {name: fields.pop(name) for name in [*rates] if name in fields}
     usual: dict[str, Any] = {
@@ -65,7 +65,7 @@ def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
 
 
 def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
-    """So many members, of whom in a larger swarm some are dead, silent or gone."""
+    """A view of *count* members; in a larger swarm, some are dead, silent or gone."""
     rng = random.Random(seed)
     peers = []
     for number in range(count):

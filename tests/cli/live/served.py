@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 
 class Site:
-    """A page that is served, and what its server sees of a swarm."""
+    """A served page, and the views of a swarm that its server gets."""
 
     def __init__(self, view: SwarmView) -> None:
         self.view = view
@@ -35,7 +35,7 @@ class Site:
         self._polled = threading.Condition()
 
     def poll(self) -> SwarmView:
-        """What the server asks for: the view of the moment, a second later each time."""
+        """Return the current view, a second later at each call."""
         with self._polled:
             self._polls += 1
             self._polled.notify_all()
@@ -44,7 +44,7 @@ class Site:
             return replace(self.view, time_s=self.view.time_s + self._polls)
 
     def show(self, view: SwarmView) -> None:
-        """Have another view served, and return when the one before is not any more."""
+        """Serve another view, and return once the previous one is replaced."""
         with self._polled:
             self.view = view
             wanted = self._polls + 2
@@ -58,13 +58,13 @@ class Site:
             self.error = error
 
     def stop(self) -> None:
-        """End it with the next poll."""
+        """End the server at its next poll."""
         self._is_over = True
 
     def get(
         self, path: str = "/", host: str | None = None, method: str = "GET"
     ) -> tuple[http.client.HTTPResponse, str]:
-        """An answer, and what it holds."""
+        """A response and its content."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.putrequest(method, path, skip_host=True)
         if host != "":
@@ -76,7 +76,7 @@ class Site:
         return answer, text
 
     def events(self) -> Generator[tuple[str, Any], None, None]:
-        """The stream: names and values."""
+        """The events of the stream, as names and values."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.request("GET", "/events")
         answer = link.getresponse()
@@ -95,7 +95,7 @@ class Site:
 
 @contextmanager
 def served(view: SwarmView) -> Iterator[Site]:
-    """A page about that view, while inside."""
+    """Serve a page with this view while inside."""
     site = Site(view)
     thread = threading.Thread(target=site.run)
     thread.start()

@@ -1,4 +1,4 @@
-"""``rumor calibrate`` and ``rumor simulate --from``: what is measured, kept, and overridden."""
+"""``rumor calibrate`` and ``rumor simulate --from``: measurements, files and overrides."""
 
 import errno
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
-    """What simulations are asked for, none of which is run."""
+    """The settings of requested simulations, none of which runs."""
     return Fake(monkeypatch).asked
 
 
@@ -41,7 +41,7 @@ def sounding(**changes: Any) -> LinkProbe:
     return LinkProbe(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
 
 
-def test_a_live_folder_gets_its_calibration(tmp_path: Path) -> None:
+def test_a_live_folder_gives_a_calibration(tmp_path: Path) -> None:
     leave_run(tmp_path / "run", PACES)
     shown = run("calibrate", "run")
     assert shown.exit_code == 0
@@ -51,7 +51,7 @@ def test_a_live_folder_gets_its_calibration(tmp_path: Path) -> None:
     assert [peer.step_s for peer in found.peers] == pytest.approx(PACES)
 
 
-def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
+def test_json_has_the_content_and_path_of_the_file(tmp_path: Path) -> None:
     leave_run(tmp_path / "run", PACES, bandwidth="200mbit")
     shown = run("calibrate", "run", "-o", "x.json", "--json")
     said = json.loads(shown.stdout)
@@ -62,7 +62,7 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_where_the_file_cannot_go_nothing_is_measured(
+def test_nothing_is_measured_if_the_file_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_run(tmp_path / "run", PACES)
@@ -80,9 +80,7 @@ def test_half_of_a_round_trip_is_the_latency() -> None:
     assert network.bandwidth_mbit == pytest.approx(4.0)
 
 
-def test_a_simulation_takes_all_that_was_measured(
-    tmp_path: Path, asked: list[SimulationConfig]
-) -> None:
+def test_a_simulation_uses_all_measurements(tmp_path: Path, asked: list[SimulationConfig]) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03)
     run("calibrate", "run")
     shown = run("simulate", "--from", "run/calibration.json", "--set=plot=false")
@@ -108,7 +106,7 @@ def test_a_simulation_takes_all_that_was_measured(
         (["--lr", "0.5", "--set", "p=0.25"], {"lr": 0.5, "p": 0.25, "rule": "gosgd"}),
     ],
 )
-def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
+def test_options_replace_the_corresponding_values_of_the_file(
     tmp_path: Path, asked: list[SimulationConfig], typed: list[str], expected: dict[str, Any]
 ) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03, batch_size=16)
@@ -120,7 +118,7 @@ def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
 
 @pytest.fixture
 def peer(tmp_path: Path) -> Iterator[Member]:
-    """One that steps every few milliseconds, until the test is over."""
+    """A peer that steps every few milliseconds until the test is over."""
     with swarm(one_of(tmp_path / "swarm", "ada", 1), at_once=True) as (found,):
         yield found
 
@@ -142,7 +140,7 @@ def test_a_slow_link_is_measured_as_slow(peer: Member) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, peer: Member) -> None:
+def test_measured_links_combine_with_the_paces_of_a_folder(tmp_path: Path, peer: Member) -> None:
     leave_run(tmp_path / "run", PACES)
     shown = run("calibrate", "run", "--join", peer.address, "--probe-mb", "1")
     assert shown.exit_code == 0, shown.stderr
@@ -154,7 +152,7 @@ def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, pe
 
 
 @pytest.mark.live
-def test_running_peers_are_watched_where_there_is_no_folder(peer: Member) -> None:
+def test_without_a_folder_running_peers_are_watched(peer: Member) -> None:
     options = ["--probe-mb", "1", "--watch-s", "1"]
     shown = run("calibrate", "--join", peer.address, *options)
     assert shown.exit_code == 0, shown.stderr
@@ -164,7 +162,7 @@ def test_running_peers_are_watched_where_there_is_no_folder(peer: Member) -> Non
     assert "digits stands for 32 parameters" in shown.stdout
 
 
-def test_what_was_measured_is_shown_where_it_cannot_be_kept(
+def test_measurements_are_shown_even_if_they_cannot_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, value: object) -> None:

@@ -1,4 +1,4 @@
-"""Figures in words: known or not, of any size, and whatever members call themselves."""
+"""Formatting of figures, known or unknown, of any size, and of any member name."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ def column(title: str) -> Column:
     return next(column for column in COLUMNS if column.title == title)
 
 
-def test_what_is_not_known_is_a_dash_in_every_column() -> None:
+def test_unknown_figures_are_a_dash_in_every_column() -> None:
     nothing = PeerView(id="x", state="training", source="others")
     texts = {column.title: column.text(nothing) for column in COLUMNS}
     assert texts.pop("peer") == "x" and texts.pop("state") == "training*"
@@ -23,7 +23,7 @@ def test_what_is_not_known_is_a_dash_in_every_column() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 122, 146])
-def test_columns_that_are_shown_have_room(width: int) -> None:
+def test_shown_columns_fit(width: int) -> None:
     shown = [column for column in COLUMNS if column.room <= width]
     widths = (
         max(len(each.title), *(len(each.text(peer)) for peer in a_view(64).peers)) for each in shown
@@ -33,7 +33,7 @@ def test_columns_that_are_shown_have_room(width: int) -> None:
     assert {"state", "step", "step/s", "weight", "loss", "stale", "out/s", "in/s"} <= titles
 
 
-def test_members_are_in_order_and_those_of_whom_a_figure_is_not_known_come_last() -> None:
+def test_members_are_sorted_with_unknown_figures_last() -> None:
     peers = [
         a_peer("b", loss=0.5),
         a_peer("d", loss=None),
@@ -44,12 +44,12 @@ def test_members_are_in_order_and_those_of_whom_a_figure_is_not_known_come_last(
     assert [p.id for p in ordered(peers, "peer")] == ["a", "b", "c", "d"]
 
 
-def test_shares_that_came_to_nothing_are_of_both_kinds() -> None:
+def test_lost_shares_are_counted_in_both_directions() -> None:
     assert column("lost").text(a_peer(refusals=1, refused=2)) == "3"
     assert column("lost").text(a_peer(refusals=None, refused=2)) == "2"
 
 
-def test_the_summary_says_who_is_there_and_what_all_hold() -> None:
+def test_the_summary_counts_members_and_total_weight() -> None:
     view = a_view(2, peers=(a_peer("a", distance=0.5), a_peer("b", state="dead")))
     assert summary(view) == (
         "swarm 3d42e0d4 · step 790,123 (+48.2/s) · 1 alive, 1 gone · weight 2.25"
@@ -74,7 +74,7 @@ def test_events_in_words(event: tuple[str, str, str, tuple[str, ...]], words: st
     assert event_line(made)[10:] == words
 
 
-def test_names_cannot_command_a_terminal() -> None:
+def test_names_cannot_send_control_sequences_to_a_terminal() -> None:
     evil = "\x1b]0;owned\x07\u202e"
     assert shown_name(evil) == "\\x1b]0;owned\\x07\\u202e"
     assert len(shown_name("x" * 64)) == 24 and shown_name("x" * 64).endswith("…")

@@ -1,4 +1,4 @@
-"""``rumor doctor``: what it prints of a real peer, and of what is in the way."""
+"""``rumor doctor``: its report about a real peer, and about obstacles."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def causes(*words: object, status: int = 0) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """One peer that trains on digits, and keeps a folder."""
+    """A peer that trains on digits and has a folder."""
     with ExitStack() as stack:
         run = Run(tmp_path_factory.mktemp("swarm"), stack)
         own = ("--id", "a", "--out", str(run.folder / "a"), "--bind", run.address)
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 @pytest.mark.extended
-def test_where_one_could_join_it_says_what_works(run: Run) -> None:
+def test_if_a_peer_could_join_it_says_so(run: Run) -> None:
     first, second = doctor(run.address, "--task", "quadratic").splitlines()
     assert first.startswith(f"{run.address}: could join: a, swarm ")
     assert "round trip" in first and first.endswith("MB/s")
@@ -51,7 +51,7 @@ def test_where_one_could_join_it_says_what_works(run: Run) -> None:
     assert second == f"  model: 1 tensor from {tensor} to {tensor}, 128 bytes"
 
 
-def test_json_tells_the_same_and_more(run: Run) -> None:
+def test_json_has_the_same_and_more(run: Run) -> None:
     told: dict[str, Any] = json.loads(doctor(run.address, "--json"))["addresses"][0]
     assert told["can_join"] and told["peer"] == "a"
     assert told["members"] == [
@@ -61,7 +61,7 @@ def test_json_tells_the_same_and_more(run: Run) -> None:
 
 
 @pytest.mark.extended
-def test_each_address_has_a_line_of_its_own(run: Run) -> None:
+def test_each_address_has_its_own_line(run: Run) -> None:
     closed = "127.0.0.1:1"
     told = doctor(run.address, closed, *PATIENT, status=1)
     assert f"{run.address}: could join" in told
@@ -78,7 +78,7 @@ def test_another_task_or_rule_is_named(run: Run) -> None:
 
 
 @pytest.mark.extended
-def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
+def test_two_swarms_cannot_be_joined_at_once(run: Run, tmp_path: Path) -> None:
     with ExitStack() as stack:
         other = Run(tmp_path, stack)
         seed = ("--set", "seed=7", "--steps", "1000000", "--set", "step_s_min=0.02")
@@ -90,7 +90,7 @@ def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
+def test_a_peer_that_is_still_seeking_a_swarm(tmp_path: Path) -> None:
     with ExitStack() as stack:
         alone = Run(tmp_path, stack)
         words = ("--task", "quadratic", "--id", "s", "--set", "founders=2", "--bind", alone.address)
@@ -106,7 +106,7 @@ def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> None:
+def test_keys_that_are_not_on_the_local_roster(run: Run, tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     key = swarm.machine("m1")
     swarm.revoke("m1")

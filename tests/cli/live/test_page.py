@@ -1,4 +1,4 @@
-"""The page of a swarm in a real browser: by day and by night, on a desk and in a hand."""
+"""The page of a swarm in a real browser: light and dark, on a desktop and a phone."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ TEXT = "return document.querySelector(arguments[0])?.textContent ?? ''"
 HIDDEN = "return document.querySelector(arguments[0]).hidden"
 MARKS = "return document.querySelectorAll('#lanes .mark').length"
 
-# The least contrast of text with what lies behind it, by the formula of WCAG 2, and whose it is.
+# The lowest contrast of any text with its background, by the formula of WCAG 2, and its element.
 CONTRAST = """
 const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 const channels = (color) => {
@@ -73,7 +73,7 @@ return [found.length, ...found[0]];
 
 
 def swarm(count: int, **fields: Any) -> SwarmView:
-    """So many members, each of which pushes to a few others."""
+    """A view of *count* members, each of which pushes to a few others."""
     view = a_view(count)
     peers = tuple(replace(p, distance=0.01 * n + 0.1) for n, p in enumerate(view.peers))
     names = [peer.id for peer in peers]
@@ -98,7 +98,7 @@ def site() -> Iterator[Site]:
 
 
 def await_that(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
-    """Wait until a script says what it should."""
+    """Wait until a script returns the expected value."""
     until(lambda: page.run(script, *arguments) == is_, lambda: page.run(script, *arguments))
 
 
@@ -113,7 +113,7 @@ def page(window: Browser, site: Site) -> Browser:
 
 @pytest.mark.parametrize("count", [4, 64])
 @pytest.mark.parametrize(("width", "dark"), LOOKS)
-def test_everything_is_drawn_legibly_and_nothing_sticks_out(
+def test_everything_is_legible_and_nothing_overflows(
     window: Browser, width: int, dark: bool, count: int
 ) -> None:
     with served(swarm(count)) as site:
@@ -121,7 +121,7 @@ def test_everything_is_drawn_legibly_and_nothing_sticks_out(
         window.complaints()
         window.open(site.address)
         answering = sum(peer.source == "self" for peer in site.view.peers)
-        # Of many, the median is drawn, too.
+        # With many members, the median is also drawn.
         await_that(window, CURVES, "loss", is_=answering + (count > 7))
         await_that(window, CURVES, "distance", is_=answering + (count > 7))
         assert window.run(NODES) == count == len(window.run(ROWS))
@@ -145,7 +145,7 @@ return [...document.querySelectorAll("#graph .label")].filter((label) => {
 
 
 @pytest.mark.parametrize("width", [1400, 400])
-def test_no_name_in_the_graph_is_cut(window: Browser, width: int) -> None:
+def test_no_name_in_the_graph_is_truncated(window: Browser, width: int) -> None:
     for count in (1, 2, 6, 12, 13, 24):
         view = swarm(count)
         named = (replace(p, id=f"worker-{n:02}-of-24") for n, p in enumerate(view.peers))
@@ -153,12 +153,12 @@ def test_no_name_in_the_graph_is_cut(window: Browser, width: int) -> None:
             window.look(width=width, dark=False)
             window.open(site.address)
             await_that(window, NODES, is_=count)
-            # Nodes glide to their places.
+            # Nodes move to their places gradually.
             await_that(window, CUT, is_=[])
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name: str) -> None:
+def test_text_from_peers_is_never_executed(page: Browser, site: Site, name: str) -> None:
     honest, *others = swarm(4).peers
     settings = {name: name, "host": name, "rule": "<b>gosgd</b>"}
     liar = replace(honest, id=name, address=name, settings=settings)
@@ -185,7 +185,7 @@ def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name:
     assert page.complaints() == []
 
 
-def test_a_member_that_dies_is_shown_so_and_the_page_goes_on(page: Browser, site: Site) -> None:
+def test_a_dead_member_is_shown_and_the_page_continues(page: Browser, site: Site) -> None:
     first, *others = swarm(4).peers
     dead = replace(first, state="dead", source="others", steps_s=None, dead_by=3)
     died = EventView(time_s=site.view.time_s + 2, event="died", peer="p00", told_by=("p01", "p02"))
@@ -198,7 +198,7 @@ def test_a_member_that_dies_is_shown_so_and_the_page_goes_on(page: Browser, site
     assert page.complaints() == []
 
 
-def test_a_partition_is_said_to_be_one(page: Browser, site: Site) -> None:
+def test_a_partition_is_reported(page: Browser, site: Site) -> None:
     cut = [replace(p, suspected_by=2) if n < 2 else p for n, p in enumerate(swarm(4).peers)]
     site.show(replace(swarm(4), peers=tuple(cut)))
     words = "Partition: 2 members answer here, but other members do not hear them."
@@ -209,7 +209,7 @@ def test_a_partition_is_said_to_be_one(page: Browser, site: Site) -> None:
     assert "Partition over: p00, p01" in page.run(TEXT, "#events")
 
 
-def test_where_nobody_answers_any_more_it_says_so_and_when_the_server_ends_too(
+def test_the_page_reports_when_no_member_answers_and_when_the_server_ends(
     window: Browser,
 ) -> None:
     with served(swarm(4)) as site:
@@ -224,11 +224,11 @@ def test_where_nobody_answers_any_more_it_says_so_and_when_the_server_ends_too(
     lost = "return document.querySelector('#banner').textContent.startsWith('rumor top does not')"
     await_that(window, lost, is_=True)
     assert window.run(NODES) == 4
-    # The browser complains of a server that is not there; that is all it does.
+    # The browser only complains about the missing server.
     assert all("ERR_CONNECTION_REFUSED" in each or "events" in each for each in window.complaints())
 
 
-def test_where_nobody_measures_it_there_is_no_curve_of_consensus(page: Browser, site: Site) -> None:
+def test_without_measurements_there_is_no_consensus_curve(page: Browser, site: Site) -> None:
     with served(a_view(4)) as other:
         page.open(other.address)
         await_that(page, CURVES, "loss", is_=4)
@@ -239,7 +239,9 @@ def test_where_nobody_measures_it_there_is_no_curve_of_consensus(page: Browser, 
         )
 
 
-def test_a_click_on_a_node_shows_its_links_and_settings_and_another_closes(page: Browser) -> None:
+def test_a_click_on_a_node_shows_its_links_and_settings_and_a_second_closes_them(
+    page: Browser,
+) -> None:
     click = """document.querySelector('#graph [data-id=p02]')
         .dispatchEvent(new MouseEvent('click', { bubbles: true }))"""
     page.run(click)
@@ -255,7 +257,7 @@ def test_a_click_on_a_node_shows_its_links_and_settings_and_another_closes(page:
     await_that(page, TEXT, "#peer-title", is_="A member")
 
 
-def test_nodes_can_be_walked_and_chosen_by_keys(page: Browser) -> None:
+def test_nodes_can_be_selected_by_keyboard(page: Browser) -> None:
     page.run("document.querySelector('#graph [data-id=p00]').focus()")
     press = """document.activeElement.dispatchEvent(
         new KeyboardEvent('keydown', { key: arguments[0], bubbles: true, cancelable: true }))"""
@@ -267,7 +269,7 @@ def test_nodes_can_be_walked_and_chosen_by_keys(page: Browser) -> None:
     assert page.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
-def test_nodes_stay_where_they_are(page: Browser, site: Site) -> None:
+def test_nodes_keep_their_places(page: Browser, site: Site) -> None:
     where = """return [...document.querySelectorAll('#graph .node')]
         .map((node) => [node.dataset.id, node.style.transform])"""
     before = page.run(where)
@@ -292,7 +294,7 @@ def test_members_are_sorted_and_filtered(page: Browser) -> None:
     assert page.run(TEXT, "#matching") == "1 of 4"
 
 
-def test_curves_go_over_time_or_the_steps_of_all(page: Browser, site: Site) -> None:
+def test_curves_are_over_time_or_total_steps(page: Browser, site: Site) -> None:
     label = "return document.querySelector('#loss').getAttribute('aria-label')"
     assert "step" not in page.run(label)
     for second in range(3):
@@ -303,7 +305,7 @@ def test_curves_go_over_time_or_the_steps_of_all(page: Browser, site: Site) -> N
     assert page.run(CURVES, "loss") == 4 and page.complaints() == []
 
 
-def test_a_button_changes_between_light_and_dark(page: Browser) -> None:
+def test_a_button_switches_between_light_and_dark(page: Browser) -> None:
     ground = "return getComputedStyle(document.documentElement).backgroundColor"
     day = page.run(ground)
     page.click("#theme")

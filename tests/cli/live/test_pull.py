@@ -30,7 +30,7 @@ def members(tmp_path: Path) -> Iterator[list[Member]]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_file_is_written_and_replaced_and_so_until_it_is_told_to_end(
+def test_the_file_is_written_and_replaced_until_the_command_is_stopped(
     tmp_path: Path, members: list[Member]
 ) -> None:
     address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
@@ -40,7 +40,7 @@ def test_the_file_is_written_and_replaced_and_so_until_it_is_told_to_end(
         return f"{file}: the average of 2 of 2 peers" in told and "a: 0." in told
 
     until(written)
-    # They began alike, and nothing was trained.
+    # They began with one model, and did not train.
     state = load_file(file)
     assert all((value == state[name]).all() for name, value in linear().state_dict().items())
     told: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def test_the_file_is_written_and_replaced_and_so_until_it_is_told_to_end(
     def end_after_some() -> None:
         def seen() -> bool:
             times.add(file.stat().st_mtime_ns)
-            # The line about a file follows it, and is there before the next file.
+            # The line about a file is printed after it, and before the next file.
             return len(times) > 3
 
         until(seen)

@@ -1,4 +1,4 @@
-"""What a page is given of a swarm: curves, lanes, partitions, and all of it within bounds."""
+"""The data that a page gets: curves, lanes and partitions, all of bounded size."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +16,7 @@ def at(second: int, *peers: PeerView, **fields: Any) -> SwarmView:
     return SwarmView(time_s=T0 + second, swarm_step=10 * second, peers=peers, **fields)
 
 
-def test_curves_have_a_value_of_each_member_at_each_sample() -> None:
+def test_curves_have_a_value_for_each_member_at_each_sample() -> None:
     recording = Recording()
     recording.add(at(0, a_peer("a", loss=2.0, distance=0.5)))
     sample = recording.add(at(1, a_peer("a", loss=1.0), a_peer("b", loss=float("nan"))))["sample"]
@@ -34,7 +34,7 @@ def test_curves_have_a_value_of_each_member_at_each_sample() -> None:
     ]
 
 
-def test_of_long_courses_every_other_sample_is_left_out() -> None:
+def test_in_long_runs_every_other_sample_is_dropped() -> None:
     recording, samples = Recording(), 0
     views = [at(0, a_peer("a")), at(1, a_peer("a"))]
     for view in views + [at(second, a_peer("a", loss=1.0)) for second in range(2, 2000)]:
@@ -58,7 +58,7 @@ def test_a_lane_is_a_list_of_changes() -> None:
     assert lanes == [["a", [(T0, "training"), (T0 + 2, "dead"), (T0 + 3, ""), (T0 + 5, "joining")]]]
 
 
-def test_no_number_of_members_and_changes_is_too_many() -> None:
+def test_the_size_is_bounded_for_any_number_of_members_and_changes() -> None:
     recording = Recording()
     for second in range(300):
         state: Any = ("training", "waiting")[second % 2]
@@ -75,7 +75,7 @@ def doubted(id: str) -> PeerView:
     return a_peer(id, suspected_by=2)
 
 
-def test_whoever_answers_and_is_doubted_for_long_is_cut_off() -> None:
+def test_a_member_that_answers_but_is_long_suspected_is_cut_off() -> None:
     recording = Recording()
     for second in range(2):
         shown = recording.add(at(second, doubted("a"), doubted("b"), a_peer("c")))["view"]
@@ -86,7 +86,7 @@ def test_whoever_answers_and_is_doubted_for_long_is_cut_off() -> None:
     assert shown["cut_off"] == 2
     cut = {"time_s": T0 + 2, "event": "cut off", "peers": ["a", "b"], "peer": "a"}
     assert shown["events"] == [cut]
-    # The one dies meanwhile, the other is heard again.
+    # One of them dies meanwhile, the other is heard again.
     gone = replace(doubted("b"), state="dead", source="others")
     shown = recording.add(at(3, a_peer("a"), gone, a_peer("c")))["view"]
     over = {"time_s": T0 + 3, "event": "reached again", "peers": ["a"], "peer": "a"}
@@ -95,7 +95,7 @@ def test_whoever_answers_and_is_doubted_for_long_is_cut_off() -> None:
     assert shown["dead"] == 1
 
 
-def test_whoever_does_not_answer_or_is_gone_is_not_cut_off() -> None:
+def test_a_member_that_is_silent_or_gone_is_not_cut_off() -> None:
     recording = Recording()
     silent = replace(doubted("a"), source="others", state="silent")
     left = replace(doubted("b"), state="left")
@@ -104,7 +104,7 @@ def test_whoever_does_not_answer_or_is_gone_is_not_cut_off() -> None:
     assert [peer["state"] for peer in shown["peers"]] == ["silent", "left"]
 
 
-def test_links_are_rows_and_events_are_the_last_that_say_something() -> None:
+def test_links_are_rows_and_the_last_relevant_events_are_kept() -> None:
     events = [
         EventView(time_s=T0 + n, event="met" if n % 2 else "joined", peer=f"p{n}")
         for n in range(500)

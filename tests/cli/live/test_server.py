@@ -1,4 +1,4 @@
-"""The server of the page, over real HTTP: files, views as they come, and who gets nothing."""
+"""The server of the page over real HTTP: files, streamed views, and refused requests."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def site() -> Iterator[Site]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("path", [*FILES, "/status.json", "/nothing"])
-def test_every_answer_lets_only_this_server_be_asked(site: Site, path: str) -> None:
+def test_every_response_restricts_requests_to_this_server(site: Site, path: str) -> None:
     answer, text = site.get(path)
     assert answer.status == (404 if path == "/nothing" else 200) and text
     policy = answer.getheader("content-security-policy", "")
@@ -39,7 +39,7 @@ def test_every_answer_lets_only_this_server_be_asked(site: Site, path: str) -> N
 
 
 @pytest.mark.extended
-def test_the_page_has_no_script_or_style_inside_and_asks_nobody_else(site: Site) -> None:
+def test_the_page_has_no_inline_script_or_style_and_uses_no_other_server(site: Site) -> None:
     _, page = site.get("/")
     assert re.findall(r"<script[^>]*>(.*?)</script>", page) == [""]
     assert "<style" not in page and " style=" not in page and not re.search(r"\son\w+=", page)
@@ -52,7 +52,7 @@ def test_the_page_has_no_script_or_style_inside_and_asks_nobody_else(site: Site)
 
 @pytest.mark.extended
 @pytest.mark.parametrize("host", ["localhost:1", "192.0.2.7", "NODE-A:80"])
-def test_it_may_be_called_by_address_as_localhost_and_by_its_name(site: Site, host: str) -> None:
+def test_it_accepts_its_address_localhost_and_its_name_as_host(site: Site, host: str) -> None:
     answer, _ = site.get("/status.json", host=host)
     assert answer.status == 200
 
@@ -60,7 +60,7 @@ def test_it_may_be_called_by_address_as_localhost_and_by_its_name(site: Site, ho
 @pytest.mark.extended
 @pytest.mark.parametrize("path", ["/", "/status.json", "/events"])
 @pytest.mark.parametrize("host", ["evil.example:80", "localhost.evil.example:1"])
-def test_who_calls_it_by_another_name_gets_nothing(site: Site, host: str, path: str) -> None:
+def test_requests_with_another_host_name_are_refused(site: Site, host: str, path: str) -> None:
     answer, text = site.get(path, host=host)
     assert answer.status == 421 and "not the host that you named" in text
     assert answer.getheader("content-security-policy") is not None
@@ -80,7 +80,7 @@ def test_the_status_is_the_last_view(site: Site) -> None:
 
 
 @pytest.mark.extended
-def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
+def test_a_stream_begins_with_everything_and_continues_with_views() -> None:
     with served(a_view(4)) as site:
         stream = site.events()
         name, first = next(stream)
@@ -93,7 +93,7 @@ def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
                 break
         assert news["view"]["answered"] == 0
         stream.close()
-        # Whoever opens the page later sees the same.
+        # A page that is opened later shows the same.
         _, all_ = next(site.events())
         assert all_["view"]["peers"][-1]["id"] == "late"
         assert len(all_["curves"]["times_s"]) >= 3
@@ -112,7 +112,7 @@ def test_no_name_ends_an_event_or_begins_another() -> None:
         stream.close()
 
 
-def test_who_has_missed_a_view_gets_everything_again() -> None:
+def test_a_client_that_missed_a_view_gets_everything_again() -> None:
     feed = Feed(a_view(2))
     stream = feed.stream()
     found = [next(stream)]
@@ -128,7 +128,7 @@ def test_who_has_missed_a_view_gets_everything_again() -> None:
 
 
 @pytest.mark.extended
-def test_a_stream_on_which_nothing_happens_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_KEEPALIVE_S", 0.01)
     stream = Feed(a_view(2)).stream()
     next(stream)
@@ -136,7 +136,7 @@ def test_a_stream_on_which_nothing_happens_is_kept_open(monkeypatch: pytest.Monk
 
 
 @pytest.mark.extended
-def test_streams_that_are_open_end_with_the_server() -> None:
+def test_open_streams_end_with_the_server() -> None:
     with served(a_view(2)) as site:
         stream = site.events()
         next(stream)

@@ -30,7 +30,7 @@ def test_a_key_that_does_not_own_the_roster_is_refused(tmp_path: Path) -> None:
 
 
 class Run:
-    """Peers in processes, each with a folder of its own."""
+    """Peers as processes, each with its own folder."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 
 def swarm_of(run: Run, *more: str, life: str = "") -> list[Forked]:
-    """Two that train, the second by the address of the first."""
+    """Two training peers, the second of which joined at the address of the first."""
     common = ("--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01", *more)
     common += ("--set", f"linger_s={LIMIT_S}")
     processes = []
@@ -77,7 +77,7 @@ def report(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
+def test_a_swarm_ends_and_resumes_from_its_checkpoints(run: Run) -> None:
     first = swarm_of(run)
     told, progress = stop(run.address)
     assert "2 of 2 peers have ended.\nStart it again from its" in told
@@ -89,7 +89,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
         assert (end["state"], end["ended_by"]) == ("finished", "rumor stop")
         assert end["merge"]["complete"]
         assert f"finished {end['steps']} steps, as rumor stop has ended training" in run.log(id)
-    # A request that was made before stops nobody who comes back.
+    # An earlier request does not stop a resumed peer.
     swarm_of(run, "--resume", life="-2")
     for id in "ab":
         run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
@@ -106,7 +106,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
+def test_a_stop_is_in_the_journal_and_replayed(run: Run) -> None:
     swarm_of(run, "--set=journal")
     stop(run.address)
     until(lambda: all((run.folder / id / "peer.json").exists() for id in "ab"), "the end")
@@ -115,7 +115,7 @@ def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_those_who_wait_for_one_another_leave(run: Run) -> None:
+def test_peers_of_a_synchronous_rule_leave(run: Run) -> None:
     processes = swarm_of(run, "--rule", "dpsgd")
     told, _ = stop(run.address)
     assert "2 of 2 peers have ended.\nThey waited for one another" in told
@@ -125,7 +125,7 @@ def test_those_who_wait_for_one_another_leave(run: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
+def test_a_peer_that_does_not_stop_gives_status_1(run: Run) -> None:
     swarm_of(run, "--set=remote_stop=false")
     told, _ = stop(run.address, status=1)
     assert told.splitlines()[-1] == "0 of 2 peers have ended."
@@ -135,7 +135,7 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("command", ["stop", "top --once", "top --web", "pull -o new"])
-def test_where_nobody_answers_it_is_status_1_and_a_line(
+def test_without_an_answer_there_is_a_one_line_error_and_status_1(
     in_empty_folder: Path, command: str
 ) -> None:
     address = "127.0.0.1:1"

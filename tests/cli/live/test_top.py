@@ -1,4 +1,4 @@
-"""``rumor top``: what it prints or serves, with which status it ends, and a real swarm."""
+"""``rumor top``: its output, its page, its exit status, and a real swarm."""
 
 import json
 import re
@@ -34,7 +34,7 @@ def rumor_top(*words: object) -> Result:
 
 
 class Fake:
-    """In place of an observer: gives some views, the last of them for ever."""
+    """A fake observer that returns given views, the last one forever."""
 
     def __init__(self, *views: SwarmView) -> None:
         self.views = list(views)
@@ -74,7 +74,7 @@ def test_once_prints_one_table(fake: Fake) -> None:
     assert fake.given == {"addresses": ["node-a:7700", "node-b:7700"], "keyring": None}
 
 
-def test_a_terminal_gets_as_much_as_it_has_room_for() -> None:
+def test_a_terminal_shows_as_much_as_fits() -> None:
     console = Console(width=80, record=True, force_terminal=True, file=open("/dev/null", "w"))
     with console.capture() as capture:
         print_view(a_view(64), console)
@@ -83,7 +83,7 @@ def test_a_terminal_gets_as_much_as_it_has_room_for() -> None:
     assert "accuracy" not in text and "\x1b[31mdead" in text
 
 
-def test_with_json_it_is_one_object(fake: Fake) -> None:
+def test_json_is_one_object(fake: Fake) -> None:
     result = rumor_top("a:1", "--json", *FAST)
     (line,) = result.stdout.splitlines()
     told = json.loads(line)
@@ -91,7 +91,7 @@ def test_with_json_it_is_one_object(fake: Fake) -> None:
     assert result.exit_code == 0
 
 
-def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
+def test_on_a_terminal_the_table_is_redrawn_until_ctrl_c(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[str] = []
@@ -117,7 +117,7 @@ def test_a_screen_is_never_higher_than_the_terminal(height: int, members: int) -
         console.print(screen)
     lines = capture.get().splitlines()
     assert len(lines) <= height and all(len(line) <= 80 for line in lines)
-    # Figures that do not fit stand on a second line, each whole.
+    # Figures that do not fit continue on a second line, without being split.
     folded = members > 1
     assert lines[0].startswith("swarm") and lines[folded].strip().endswith("up 12:34")
     assert lines[folded + 1].strip() == "nobody answers"
@@ -141,7 +141,7 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """In place of a server, what it would be given; it is interrupted at once."""
+    """The arguments that the server would get; it is interrupted at once."""
     found: dict[str, Any] = {}
 
     def serve(*values: Any) -> None:
@@ -155,7 +155,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, Any]) -> None:
+def test_it_prints_its_address_and_an_interrupt_is_a_success(given: dict[str, Any]) -> None:
     result = rumor_top("--web", "node-a:7700", "--every-s", "2")
     assert result.exit_code == 0, result.output
     host, port = given["place"]
@@ -165,7 +165,7 @@ def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, A
     assert given["listener"].fileno() == -1
 
 
-def test_it_listens_where_it_is_told_to_and_answers_to_that_name(given: dict[str, Any]) -> None:
+def test_it_listens_at_the_given_address_and_accepts_that_host_name(given: dict[str, Any]) -> None:
     result = rumor_top("--web", "node-a:7700", "--listen", "localhost:0")
     assert result.exit_code == 0, result.output
     assert given["names"] == {"localhost", socket.gethostname().lower()}
@@ -183,7 +183,7 @@ def test_it_listens_on_ipv6_too(given: dict[str, Any]) -> None:
     assert result.stdout == f"http://[::1]:{given['place'][1]}/\n"
 
 
-def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
+def test_a_port_in_use_is_reported(given: dict[str, Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         result = rumor_top("--web", "node-a:7700", "--listen", f"127.0.0.1:{port}")
@@ -221,7 +221,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
                     return len(shown["peers"]) == 2 and bool(shown["steps_s"])
 
                 until(is_served)
-                # A page that is open does not keep it from ending.
+                # An open page does not keep it from ending.
                 with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
                     assert stream.readline() == b"event: everything\n"
                     page_server.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""How peers exchange: what is typed, what a peer is told, and what a launch hands on."""
+"""Settings of the exchange: options, variables of peers, and values that a launch passes on."""
 
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,13 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     assert peer_config.memory_models == 2.5
     assert (protocol.exact, protocol.shared_memory) == (True, False)
     assert protocol.bandwidth_bytes_s == 25e6
-    # One that is given counts more than those that belong together.
+    # A given value takes precedence over a preset.
     assert (protocol.dead_s, protocol.found_alone_s) == (77, 90)
     assert run_config.eval_every == 3
 
 
 @pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
-def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
+def test_a_peer_reads_the_values_that_a_launch_passes_on(
     asked: list[tuple[RunConfig, PeerConfig]],
     changes: dict[str, Any],
     tmp_path: Path,
@@ -60,7 +60,7 @@ def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
     assert run_config.eval_every == 3
 
 
-def test_what_is_as_by_default_is_not_handed_on() -> None:
+def test_default_values_are_not_passed_on() -> None:
     assert ExchangeConfig().given() == {}
     assert ExchangeConfig(**GIVEN).given() == GIVEN
 
@@ -92,6 +92,6 @@ NO_RATES = """
 
 
 @pytest.mark.parametrize("text", [*NO_RATES, "", "200 m bit", "9" * 400 + "gbit"])
-def test_what_could_mean_two_things_or_none_is_refused_with_examples(text: str) -> None:
+def test_ambiguous_or_invalid_values_are_refused_with_examples(text: str) -> None:
     with pytest.raises(ConfigError, match="as in 200mbit, 1gbit or 25MB/s"):
         parse_rate(text)

@@ -20,7 +20,7 @@ from ..called import called
 
 @dataclass(frozen=True, kw_only=True)
 class Kiln:
-    """A config of which nothing else knows."""
+    """A config that exists only in this test."""
 
     heat_s: float = setting(2.5, "How long it heats; with ``glaze``, twice.", above=0)
     glaze: bool = setting(False, "Glaze what is in it.")
@@ -35,7 +35,7 @@ HOT = Source(Kiln)
 
 
 def kiln(*arguments: str, source: Source = HOT, **how: Any) -> tuple[dict[str, Any], str]:
-    """What a command with these options gets, and what it prints."""
+    """The config that a command with these options gets, and its output."""
     got: dict[str, Any] = {}
 
     @options_of(source, **how)
@@ -62,7 +62,7 @@ def test_each_setting_is_an_option_with_its_type_and_default() -> None:
     assert got["given"] == {"heat_s", "glaze", "pots", "depth", "out", "loud"}
 
 
-def test_help_is_what_the_setting_says() -> None:
+def test_help_comes_from_the_setting() -> None:
     _, shown = kiln("--help")
     assert "--heat-s S How long it heats; with --glaze, twice. " in shown
     assert "How deep it is (as deep as the pots)." in shown
@@ -70,7 +70,7 @@ def test_help_is_what_the_setting_says() -> None:
     assert "inner" not in shown
 
 
-def test_a_command_takes_some_settings_and_may_leave_them_unset() -> None:
+def test_a_command_can_offer_some_settings_and_leave_them_unset() -> None:
     source = Source(Kiln, only=("heat_s", "glaze"), unset={"heat_s": "as hot as it is"})
     got, _ = kiln(source=source)
     assert got == {"heat_s": None, "glaze": False, "loud": False, "given": set(), "status": 0}
@@ -81,7 +81,7 @@ def test_a_command_takes_some_settings_and_may_leave_them_unset() -> None:
 EVERYDAY: dict[str, Any] = {"everyday": {"How hot": ("depth",)}}
 
 
-def test_settings_that_are_no_options_are_set_by_name() -> None:
+def test_settings_without_an_option_are_set_by_name() -> None:
     words = ["--depth=3", "--set=heat_s=7", "--set", "glaze", "--set=pots=a", "--set=pots=b"]
     got, _ = kiln(*words, "--set=out=x", **EVERYDAY)
     assert {name: got[name] for name in PLAIN} == {
@@ -102,12 +102,12 @@ def test_settings_that_are_no_options_are_set_by_name() -> None:
         ("depth=deep", "it must be an integer"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(word: str, told: str) -> None:
+def test_an_invalid_setting_is_named(word: str, told: str) -> None:
     got, shown = kiln("--set", word, **EVERYDAY)
     assert got["status"] == 2 and told in shown
 
 
-def test_a_file_holds_settings_and_options_count_more(tmp_path: Path) -> None:
+def test_options_override_the_settings_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "kiln.toml"
     path.write_text('heat-s = 3\ndepth = 4\npots = ["a", "b"]\nout = "there"\n')
     got, _ = kiln(f"--config={path}", "--depth=5", "--set=heat_s=6", **EVERYDAY)
@@ -126,19 +126,19 @@ def test_a_file_holds_settings_and_options_count_more(tmp_path: Path) -> None:
         ("depth = ", "Invalid value"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_file_is_named(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "kiln.toml").write_text(text)
     got, shown = kiln(f"--config={tmp_path / 'kiln.toml'}", **EVERYDAY)
     assert got["status"] == 2 and told in shown
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_day_there_are_at_most_twenty_options_of_a_line_each(name: str) -> None:
+def test_help_shows_at_most_twenty_options_in_a_line_each(name: str) -> None:
     options = [each for each in load(name).params if each.param_type_name == "option"]
     assert len(options) <= 20
     shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).output
     rows = re.findall(r"^│ (?:\*  |   )?--", shown, re.MULTILINE)
-    # Lines that go on below an option begin with spaces; arguments may have several.
+    # Continuation lines begin with spaces; arguments may have several.
     after = shown[shown.index("╭─ Options") :]
     assert not re.search(r"^│ {6}(?! *\[required\])", after, re.MULTILINE)
     assert len(rows) == len(options) + 1

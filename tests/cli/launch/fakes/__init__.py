@@ -38,7 +38,7 @@ FAKE_PEER = (sys.executable, str(Path(__file__).with_name("peer.py")))
 
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the picture of a run be an empty one: to draw takes longer than the rest of the run."""
+    """Make the picture of a run an empty one: drawing takes longer than the rest of the run."""
 
     def draw(summary: object, peers: object, disagreement: object, path: Path) -> None:
         with drafted(path) as draft:
@@ -51,7 +51,7 @@ def checked(**settings: Any) -> Job:
     """A run of fake peers on the quadratic task, after all checks.
 
     Args:
-        settings: Of a `LaunchConfig` and a `RunConfig`.
+        settings: Fields of a `LaunchConfig` and a `RunConfig`.
     """
     config = config_of(LaunchConfig, settings)
     training = config_of(RunConfig, {"task": "quadratic"} | settings | {"out": None})
@@ -71,7 +71,7 @@ def job_of(
     exchange: ExchangeConfig | None = None,
     **settings: Any,
 ) -> Job:
-    """A run of a task, which nothing has looked at."""
+    """A run of a task, not checked."""
     told = settings | ({"exchange": exchange} if exchange else {})
     return Job(
         config=config_of(LaunchConfig, told),
@@ -84,7 +84,7 @@ def job_of(
 
 
 def places_of(out: Path, command: Sequence[str] = ("peer",), **settings: Any) -> list[Place]:
-    """Where peers of a run that begins write, and how they are started."""
+    """Folders of the peers of a new run, and how they are started."""
     return RunFolder(job_of(out, command, **settings)).found()
 
 
@@ -107,7 +107,7 @@ def detail(peer: int, **changes: Any) -> dict[str, Any]:
 
 
 def summary(**changes: Any) -> dict[str, Any]:
-    """A run of two peers that went well."""
+    """The summary of a successful run of two peers."""
     units = 2 * 2**40
     return {
         "task": "digits",

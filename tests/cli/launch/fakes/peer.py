@@ -1,10 +1,10 @@
-"""A stand-in for ``rumor peer``: it trains nothing and leaves the files that a peer leaves.
+"""A stand-in for ``rumor peer``: it trains nothing, but writes the files of a peer.
 
-Told the same in its environment. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
-what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
-until it is told to leave, ``ignore``, which does not hear that either, or ``train``, which takes
-ten steps every 20 ms and leaves when it is told to. A later life always trains. Where ``FAKE_HOLD``
-names a file, one that trains takes no more than half of its steps before that is there.
+It reads the same environment. ``FAKE_FATES``, a JSON object by peer id, says how each peer ends:
+``finish`` (the default), ``kill``, ``fail``, ``refuse``, ``wait``, which lasts until it is told to
+leave, ``ignore``, which ignores even that, or ``train``, which takes ten steps every 20 ms and
+leaves when told to. A later incarnation always trains. If ``FAKE_HOLD`` names a file, a training
+peer takes at most half of its steps before that file exists.
 """
 
 import json
@@ -32,7 +32,7 @@ class FakePeer:
         self.step = 0
         self.lives = 1 + len(list(self.out.glob("ledger*.jsonl")))
         name = "ledger.jsonl" if self.lives == 1 else f"ledger.{self.lives}.jsonl"
-        # As the real one: a life is later than those before it, in whatever folder they are.
+        # As in a real peer, an incarnation is later than all before it, in whatever folder.
         self.append(name, kind="opened", id=self.id, incarnation=time.time_ns() // 1_000_000)
         self.units = ONE if options["founders"] != "1" and self.lives == 1 else 0
         if self.units:
