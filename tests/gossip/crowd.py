@@ -22,11 +22,11 @@ __all__ = [
     "BAD",
     "CONFIG",
     "LR",
+    "MORTAL",
     "PATIENT",
     "Crowd",
     "Witnessed",
     "gradient",
-    "run_until_agreed",
     "starts",
 ]
 
@@ -36,6 +36,9 @@ CONFIG = ProtocolConfig(
     query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
 )
 """Nobody is considered dead, and answers are soon asked for."""
+
+MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0, roll_s=5.0)
+"""The dead are soon considered dead."""
 
 PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
 """Answers are waited for, so that on a network without loss no share is ever fenced."""
@@ -55,12 +58,6 @@ def gradient(place: int, x: Values) -> Values:
     slope: float = 0.2 + 0.1 * (place % 9)
     grown: Values = slope * (x - np.resize(_OPTIMA[place], len(x)))
     return grown
-
-
-def run_until_agreed(swarm: FuzzSwarm, until_s: float) -> None:
-    """Run until the models agree, checking only now and then: a check after every event is slow."""
-    while swarm.now < until_s and spread(swarm.running()) >= 1e-5:
-        swarm.run(swarm.now + 0.5)
 
 
 class Witnessed:
@@ -157,6 +154,15 @@ class Crowd:
 
     def descend_no_more(self) -> None:
         self._descend = False
+
+    def agree(self) -> None:
+        """Stop all training, and run until the models agree."""
+        self.descend_no_more()
+        give_up_s = self.swarm.now + 300.0
+        # A check after every event would be slow.
+        while self.swarm.now < give_up_s and spread(self.swarm.running()) >= 1e-5:
+            self.swarm.run(self.swarm.now + 0.5)
+        assert spread(self.swarm.running()) < 1e-5
 
     @property
     def hosts(self) -> list[FuzzPeer]:

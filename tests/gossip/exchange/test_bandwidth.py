@@ -106,17 +106,3 @@ def test_a_finished_share_releases_the_link(how: str) -> None:
     scene.wait(1.0)
     assert to(scene.wake("a"), Offer) == ["c"]
     assert chunks(scene.tell("c", "a", Grant(1, 64))) == [("c", 0, 0)]
-
-
-def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
-    scene = Scene(SLOW_FRAMES).founded("a", "b", "c")
-
-    scene.push("a", "bc")
-    found = chunks(scene.tell("b", "a", Grant(1, 32)))
-    for _ in range(3):
-        scene.wait(1.0)
-        effects = scene.wake("a")
-        found += chunks(effects)
-        assert not to(effects, Offer)
-    assert found == [("b", 0, 0), ("b", 0, 1)]
-    assert chunks(scene.tell("b", "a", Grant(1, 64))) == [("b", 0, 2)]

@@ -12,9 +12,8 @@ from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
+from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Leave, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
@@ -80,15 +79,6 @@ def test_every_push_carries_several_shards_each_with_half_of_its_weight() -> Non
     scene.deliver()
     later = scene.sent(scene.step("a"), Push)
     assert [push.round for push in later] == [1, 1], "the two before count as one"
-
-
-def test_sgp_splits_every_shard_by_its_own_weight() -> None:
-    scene = Scene(replace(SMALL, shards_per_push=3)).founded(
-        "a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"}
-    )
-    third = coarse(ONE // 3)
-    assert pushed(scene.step("a")) == [(shard, third) for _ in "bc" for shard in range(3)]
-    assert weights(scene, "a") == [ONE - 2 * third] * 3
 
 
 def light(scene: Scene, shard: int) -> None:

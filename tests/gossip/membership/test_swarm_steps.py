@@ -42,22 +42,6 @@ def test_all_count_the_steps_of_an_incarnation_that_lost_its_checkpoint() -> Non
     assert totals == [100, 100]
 
 
-def test_a_peer_that_lost_its_checkpoint_continues_its_count() -> None:
-    scene = Scene(BRIEF).founded("a", "b")
-    for _ in range(5):
-        scene.step("b")
-    scene.go_on(5, "a", "b")
-    scene.enter("b", incarnation=2)
-    scene.join("b", "a")
-    for _ in range(40):
-        scene.wait(0.2)
-        for id in "ab":
-            scene.wake(id)
-        scene.deliver()
-    scene.step("b", trained=False)
-    assert scene.peers["b"].table.clock.rows()["b"] == 5 == scene.peers["a"].table.clock.rows()["b"]
-
-
 def test_a_peer_continues_from_the_clock_of_its_checkpoint() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})

@@ -282,17 +282,6 @@ def test_the_set_of_peers_that_only_dial_out_is_updated_at_once() -> None:
     assert view.outward == {"a"}, "only peers that take shares are paired"
 
 
-def test_peers_heard_directly_are_distinguished_from_hearsay() -> None:
-    view = MemberTable(A, WARY)
-    for beat in (1, 2):
-        learn(view, member("b", heartbeat=beat), float(beat), direct=False)
-        assert not view.spoke_since("b", 0.0) and not view.spoke_since("stranger", 0.0)
-    view.heard("b", 1, 3.0)
-    assert view.spoke_since("b", 3.0) and not view.spoke_since("b", 3.1)
-    learn(view, C, 4.0)
-    assert view.spoke_since("c", 4.0)
-
-
 ENTRIES = st.builds(
     Member,
     id=st.sampled_from("abc"),

@@ -31,20 +31,6 @@ def test_a_silent_peer_is_asked_before_it_is_considered_dead() -> None:
     assert to(asked)[0] == "b" and letters(asked)[0].body.reply
 
 
-def test_dead_peers_are_remembered_and_recover_by_hearsay_unlike_those_that_left() -> None:
-    scene = Scene(BRIEF).founded("a", "b", "c", "d")
-    scene.says("a", member("d", Phase.LEFT, heartbeat=99))
-    for beat in range(20):
-        scene.wait(1.0)
-        scene.says("a", member("c", heartbeat=50 + beat))
-        scene.wake("a")
-    assert scene.live() == ["a", "c"]
-    known = [(m.id, m.addresses) for m in scene.peers["a"].known()]
-    assert known == [("b", ("b",)), ("c", ("c",))]
-    effects = scene.says("a", member("c", heartbeat=98), member("b", heartbeat=99))
-    assert effects.count(PeerRecovered("b")) == 1 and scene.live() == ["a", "b", "c"]
-
-
 def test_dead_peers_are_dialled_forever_but_less_and_less_often() -> None:
     scene = Scene(BRIEF).founded()
     scene.passes("a", 12.0)
@@ -58,13 +44,6 @@ def test_dead_peers_are_dialled_forever_but_less_and_less_often() -> None:
     late = [after - before for before, after in pairwise(dialled_s) if before > 300]
     assert len(late) > 5 and 30 <= min(late) and max(late) <= 91
     assert len(set(late)) > 3, "without jitter all peers would dial at once"
-
-
-def test_a_later_incarnation_writes_off_shares_sent_to_the_earlier_one() -> None:
-    scene = Scene(BRIEF).founded("a", "b")
-    scene.push("a", "b")
-    effects = scene.says("a", member("b", incarnation=2))
-    assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
 
 
 def test_a_superseded_incarnation_stops_unless_it_is_still_seeking() -> None:

@@ -10,12 +10,9 @@ from rumor.gossip.effects.events import Founded
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
-from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, member, of, to
-
-COPY = a_push(size_bytes=128, form=Form(copy=True))
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, member, of, to
 
 
 def seeking(config: ProtocolConfig = SMALL, *seeds: str) -> Scene:
@@ -54,16 +51,6 @@ def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
     assert greeted(scene.passes("a", 1.0, 0.2)) == ["b"] * 5
     scene.says("a", member("b", Phase.SEEKING), rooted=False)
     assert greeted(scene.passes("a", 1.0, 0.2)) == []
-
-
-def test_addresses_can_be_added_to_a_seeking_peer_and_to_a_member() -> None:
-    scene = seeking()
-    scene.join("a", "c")
-    assert greeted(scene.passes("a", 0.2, 0.2)) == ["b", "c"]
-    scene.join("d")
-    assert Founded() not in scene.join("d", "e")
-    assert scene.peers["d"].account.founded == ONE
-    assert greeted(scene.passes("d", 2.0, 0.2)) == ["e"]
 
 
 def test_among_newcomers_that_see_only_one_another_the_smallest_id_founds() -> None:
@@ -113,14 +100,6 @@ def test_a_peer_that_gave_up_its_swarm_founds_no_other_when_told_to_join(founder
         assert Founded() not in scene.join("a", founders=founders)
     assert (a.swarm, a.state.weight) == (OTHER_ANCHOR, 0)
     assert a.account.founded == a.account.burned == ONE
-
-
-def test_a_newcomer_belongs_to_the_swarm_of_its_copy() -> None:
-    scene = seeking()
-    assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
-    scene.receive(scene.letter("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128))
-    scene.step("a", trained=False)
-    assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
 def test_a_newcomer_asks_another_donor_if_the_first_does_not_answer() -> None:

@@ -14,7 +14,7 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer, Push, Read
 
-from ..scene import SMALL, WIDE, Scene, a_push, letters, of
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 Shown = tuple[tuple[ShareId, int], ...]
 
@@ -125,27 +125,6 @@ def test_a_push_that_arrives_while_its_senders_model_is_requested_is_refused() -
     scene.read("a", "c")
     scene.deliver()
     assert scene.peers["c"].account.weight == ONE
-
-
-def test_the_request_is_repeated_until_something_arrives() -> None:
-    scene = founded()
-    assert [type(letter.body) for letter in letters(scene.read("a", "b"))] == [Read]
-    scene.mail.clear()
-    scene.read("a", "b")
-    scene.deliver()
-    scene.step("b")
-    scene.deliver()
-    assert not scene.read("a", "b")
-    assert shown(scene)
-
-
-def test_two_peers_that_read_each_other_answer_without_a_step() -> None:
-    scene = founded()
-    for _ in range(3):
-        scene.read("a", "b")
-        scene.read("b", "a")
-        scene.deliver()
-    assert shown(scene, "a") and shown(scene, "b")
 
 
 @pytest.mark.parametrize(

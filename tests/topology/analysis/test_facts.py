@@ -7,7 +7,6 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from rumor.topology import Topology, TopologyError, facts, parse
@@ -16,8 +15,6 @@ from rumor.topology.schedules.mixing import edges, metropolis, uniform
 from rumor.topology.schedules.schedule import Fixed
 
 from ..samples import product
-
-Matrix = NDArray[np.float64]
 
 STATIC = ["ring", "path", "star", "complete", "grid", "torus", "tree", "exponential"]
 STATIC += ["random-regular", "erdos-renyi", "small-world", "scale-free", "spanning-tree:of=grid"]

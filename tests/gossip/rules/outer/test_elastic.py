@@ -17,14 +17,12 @@ from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import complete, spread
+from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.models.network import Link
 from rumor.topology.live import LiveTopology
 
-from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
-
-MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0, roll_s=5.0)
+from ...crowd import BAD, CONFIG, LR, MORTAL, Crowd, gradient, starts
 
 H = 4
 
@@ -63,9 +61,7 @@ def go_on(crowd: Crowd, steps: int, *peers: PeerId) -> None:
 def settle(crowd: Crowd) -> Audit:
     """Stop all training; check that peers agree and close, and that weight is accounted for."""
     swarm = crowd.swarm
-    crowd.descend_no_more()
-    run_until_agreed(swarm, swarm.now + 300.0)
-    assert spread(swarm.running()) < 1e-5
+    crowd.agree()
     swarm.finish()
     swarm.run_until_closed(swarm.now + 120.0)
     assert not any(peer.protocol.swarm for peer in swarm.running())

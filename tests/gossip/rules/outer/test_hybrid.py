@@ -1,6 +1,5 @@
 """Under hybrid, the peers of a machine act as one, and machines gossip."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig, Swarm, simulate
-from rumor.sim.fuzz.peers import complete, spread
+from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
 
-from ...crowd import BAD, CONFIG, LR, Crowd, gradient, run_until_agreed, starts
-
-MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0, roll_s=5.0)
+from ...crowd import BAD, LR, MORTAL, Crowd, gradient, starts
 
 HOSTS: dict[str, Any] = {"topology": "hosts:sizes=3x3", "workers": 6, "rule": "hybrid"}
 
@@ -105,9 +102,7 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
 def test_machines_agree_and_no_weight_is_lost() -> None:
     crowd = Crowd(hybrid, 6, complete, BAD, host=of_three)
     crowd.run(2000.0, steps=10)
-    crowd.descend_no_more()
-    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
-    assert spread(crowd.hosts) < 1e-5
+    crowd.agree()
     crowd.swarm.finish()
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
@@ -125,9 +120,8 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     assert len(crowd.before["p01"]) > steps + 20
     newcomer = crowd.swarm.peers["p06"]
     assert newcomer.protocol.phase is Phase.TRAINING
-    crowd.descend_no_more()
-    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
-    assert spread(crowd.swarm.running()) < 1e-5 and len(crowd.swarm.running()) == 6
+    crowd.agree()
+    assert len(crowd.swarm.running()) == 6
 
 
 def test_a_peer_that_reaches_no_other_on_its_machine_is_a_machine_by_itself() -> None:
@@ -135,9 +129,7 @@ def test_a_peer_that_reaches_no_other_on_its_machine_is_a_machine_by_itself() ->
     dialling = frozenset({"p00", "p03", "p04"})
     crowd = Crowd(hybrid, 6, complete, host=of_three, dials_out=dialling)
     crowd.run(2000.0, steps=10)
-    crowd.descend_no_more()
-    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
-    assert spread(crowd.hosts) < 1e-5
+    crowd.agree()
 
 
 @pytest.mark.extended
@@ -145,9 +137,7 @@ def test_a_machine_that_has_finished_still_follows_the_others() -> None:
     steps = {"p03": 5, "p04": 5}
     crowd = Crowd(hybrid, 6, complete, host=of_three, steps=lambda peer: steps.get(peer, 10**6))
     crowd.run(60.0)
-    crowd.descend_no_more()
-    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
-    assert spread(crowd.hosts) < 1e-5
+    crowd.agree()
     assert [host.protocol.phase for host in crowd.hosts].count(Phase.FINISHED) == 2
 
 
