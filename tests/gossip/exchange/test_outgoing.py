@@ -170,14 +170,3 @@ def test_a_peer_that_answers_after_all_counts_again(answer: Pending | Ack) -> No
     scene.tell("b", "a", answer)
     still_open = isinstance(answer, Pending)
     assert (state.in_flight(), credit_used(state)) == (1 + still_open, int(still_open))
-
-
-def test_death_and_return_keep_the_count_right() -> None:
-    scene = unanswered()
-    scene.passes("a", 60.0)
-    state = scene.peers["a"].state
-    assert (state.in_flight(), credit_used(state)) == (0, 0)
-    scene.tell("b", "a", Pending(1))
-    assert state.in_flight() == 1 and credit_used(state) in (0, 1)
-    scene.tell("b", "a", Ack(1, 5))
-    assert (state.in_flight(), credit_used(state)) == (0, 0)

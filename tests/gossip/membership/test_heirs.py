@@ -63,16 +63,6 @@ def test_a_leaver_waits_for_an_answer_no_longer_than_a_gossip_interval(before_s:
     assert len(heirs(scene)) == 1
 
 
-def test_a_leaver_without_credit_does_not_wait_for_an_answer() -> None:
-    scene = left_alone("a", "b", "c", "d")
-    for peer in "bc":
-        scene.push("a", peer, ONE // 4)
-    scene.leave("a")
-    answers(scene, "d")
-    assert sorted(heirs(scene)) == ["b", "c", "d"]
-    assert scene.peers["a"].account.weight == 0
-
-
 def test_a_leaver_hands_its_weight_on_without_waiting_for_open_answers() -> None:
     """Its neighbor b is dead, which no peer has noticed yet."""
     scene = left_alone("a", "b", "c")
@@ -144,17 +134,6 @@ def test_a_peer_that_only_dials_out_hands_its_weight_to_a_peer_that_can_be_diale
     assert asked(scene) == 1
     scene.passes("a", scene.config.gossip_s)
     assert heirs(scene) == ["c"]
-
-
-def test_if_the_only_answering_heir_is_busy_another_is_chosen_after_a_while() -> None:
-    """The leaver may be gone by the time the answer is due."""
-    scene = left_alone("a", "b", "c")
-    scene.push("a", "b", ONE // 2)
-    scene.leave("a")
-    answers(scene, "b")
-    assert heirs(scene) == ["b"], "c may still answer"
-    by_deadline(scene, scene.now + 2 * scene.config.gossip_s)
-    assert sorted(heirs(scene)) == ["b", "c"]
 
 
 def test_each_shard_is_burned_with_the_weight_it_has() -> None:

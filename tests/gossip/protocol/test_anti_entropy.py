@@ -129,25 +129,6 @@ def test_an_earlier_incarnation_waits_again_if_the_later_one_has_spoken_meanwhil
     assert PeerMet("b") in comes_back(scene, 3)
 
 
-def test_a_peer_that_returns_with_a_stale_number_learns_of_it_and_joins_with_a_larger_one() -> None:
-    scene = Scene(BRIEF).founded("b", "c")
-    scene.says("b", member("a", incarnation=7))
-    scene.enter("a", incarnation=3)
-    effects = scene.join("a", "b")
-    for _ in range(4):
-        mail = [letter for letter in scene.mail if letter.destination in "ab"]
-        scene.mail.clear()
-        for letter in mail:
-            effects += scene.receive(letter)
-        effects += scene.passes("a", 0.2, 0.2)
-    assert StaleIncarnation(7) in effects and scene.peers["a"].phase <= Phase.JOINING
-    scene.mail.clear()
-    scene.enter("a", incarnation=8)
-    scene.join("a", "b")
-    scene.go_on(4.0, step_s=0.2, turns=True)
-    assert scene.peers["a"].phase is Phase.TRAINING
-
-
 def crowd(count: int) -> Scene:
     """A peer a that has met *count* others."""
     scene = Scene(BRIEF)

@@ -43,15 +43,6 @@ def test_a_leaver_whose_heir_refuses_finds_another() -> None:
     assert heir[0] != first
 
 
-def test_a_leaver_waits_for_an_heir_that_is_temporarily_unreachable() -> None:
-    scene = Scene().founded()
-    scene.leave("a")
-    scene.unsent(next(envelope for envelope in scene.mail if isinstance(envelope.body, Push)))
-    assert scene.peers["a"].phase is Phase.LEAVING
-    retry_s = scene.config.retry_s
-    assert scene.sent(scene.passes("a", retry_s, retry_s), Push)
-
-
 def test_if_only_newcomers_are_left_one_becomes_a_copy() -> None:
     scene = Scene().founded("a")
     scene.join("b", "a")

@@ -12,7 +12,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Offer, Push, Read
+from rumor.gossip.wire.messages import Offer, Push, Read
 
 from ..scene import SMALL, WIDE, Scene, a_push, of
 
@@ -112,19 +112,6 @@ def test_a_staged_push_of_a_requested_peer_is_returned_to_make_room_for_its_mode
     scene.push("b", "c", ONE // 2)
     scene.deliver()
     assert shown(scene) == of_b(2)
-
-
-def test_a_push_that_arrives_while_its_senders_model_is_requested_is_refused() -> None:
-    scene = founded()
-    scene.push("b", "a", ONE // 2)
-    scene.deliver(lose=(Ack,))
-    scene.read("a", "b")
-    scene.mail.clear()
-    scene.push("c", "a", ONE // 2)
-    scene.deliver()
-    scene.read("a", "c")
-    scene.deliver()
-    assert scene.peers["c"].account.weight == ONE
 
 
 @pytest.mark.parametrize(
