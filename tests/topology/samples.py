@@ -127,7 +127,7 @@ OF_16 = [_OF_16.get(name, name) for name in FAMILIES if name != "file"]
 
 
 def some_rounds(topology: Topology, at_random: int = 3) -> range:
-    """All rounds of a period, or the first few of those that are drawn."""
+    """All rounds of a period, or the first few random ones."""
     return range(at_random if topology.period is None else topology.period)
 
 
@@ -146,12 +146,12 @@ def product(topology: Topology, rounds: Iterable[int]) -> NDArray[np.float64]:
 
 
 def out_degrees(topology: Topology, round: int = 0) -> list[int]:
-    """To how many others each node pushes."""
+    """Number of push targets of each node."""
     return [len(topology.neighbors(node, round)) for node in range(topology.n)]
 
 
 def is_connected(topology: Topology, at_random: int = 64) -> bool:
-    """Whether each node reaches each other over the rounds of a period, or so many drawn ones."""
+    """Return whether all nodes reach one another over a period, or over some random rounds."""
     together = csr_array((topology.n, topology.n))
     for round in some_rounds(topology, at_random):
         together = together + topology.matrix(round)
@@ -162,7 +162,7 @@ def is_connected(topology: Topology, at_random: int = 64) -> bool:
 
 
 def is_uniform(counts: Mapping[Any, int], kinds: int) -> bool:
-    """Whether a chi-square test finds nothing at the level of one in a million."""
+    """Return whether a chi-square test passes at the level of one in a million."""
     total = sum(counts.values())
     expected = total / kinds
     missing = (kinds - len(counts)) * expected
@@ -171,13 +171,13 @@ def is_uniform(counts: Mapping[Any, int], kinds: int) -> bool:
 
 
 def ids(n: int, seed: int = 0) -> list[str]:
-    """Ids of peers that look like hashes, ascending."""
+    """Ids of peers, which look like hashes, ascending."""
     digests = (hashlib.sha256(f"{seed} {number}".encode()) for number in range(n))
     return sorted(digest.hexdigest()[:12] for digest in digests)
 
 
 def digest() -> str:
-    """Of the neighbors and weights of all families: strict and live, several seeds and rounds."""
+    """Digest of neighbors and weights of all families: strict and live, some seeds and rounds."""
     total = hashlib.sha256()
     for seed in (0, 2**64 - 1):
         some = [parse(spec, n, seed=seed) for spec, n in FIXED]

@@ -17,7 +17,7 @@ def advice_on(n: int, degree: int) -> tuple[Advice, ...]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("n", "degree"), [(2, 1), (12, 3), (13, 1), (16, 2)])
-def test_what_fits_keeps_the_budget_and_comes_first_by_rounds_then_messages(
+def test_fitting_families_keep_the_budget_and_are_ranked_by_rounds_then_messages(
     n: int, degree: int
 ) -> None:
     several = advice_on(n, degree)
@@ -68,7 +68,7 @@ TOLD = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("n", "degree"), TOLD)
-def test_what_speaks_for_a_family_and_against_it_is_said(n: int, degree: int) -> None:
+def test_reasons_for_and_against_a_family_are_given(n: int, degree: int) -> None:
     told = TOLD[n, degree]
     found = [(each.spec, each.why) for each in advice_on(n, degree) if each.spec in told]
     assert found == [*told.items()]
@@ -78,7 +78,7 @@ def test_what_speaks_for_a_family_and_against_it_is_said(n: int, degree: int) ->
     ("n", "degree", "message"),
     [(1, 1, "n=1: it must be from 2 to 2,048"), (2049, 1, "n=2,049: it"), (8, 0, "degree=0")],
 )
-def test_what_cannot_be_advised_on_is_said(n: int, degree: int, message: str) -> None:
+def test_invalid_sizes_and_budgets_are_refused(n: int, degree: int, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         advise(n, degree)
 

@@ -1,4 +1,4 @@
-"""Pictures of topologies: any family, any size that makes sense, and where nodes stand."""
+"""Pictures of topologies: any family, any sensible size, and the places of nodes."""
 
 from pathlib import Path
 
@@ -28,24 +28,24 @@ def test_every_family_and_size_has_a_picture(tmp_path: Path, spec: str, n: int) 
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_several_stand_side_by_side(tmp_path: Path) -> None:
+def test_several_topologies_are_drawn_side_by_side(tmp_path: Path) -> None:
     several = [(topology, facts(topology)) for topology in (parse("ring", 4), parse("star", 4))]
     draw(several, tmp_path / "both.svg")
     text = (tmp_path / "both.svg").read_text()
     assert "<!-- ring, n = 4 -->" in text and "<!-- star, n = 4 -->" in text
 
 
-def test_dollars_and_underscores_in_names_are_no_mathematics(tmp_path: Path) -> None:
+def test_dollars_and_underscores_in_names_are_not_mathematics(tmp_path: Path) -> None:
     path = tmp_path / "$x_$.edgelist"
     path.write_text("$a_name$ $\\b$\n$\\b$ c_$^\n")
-    # Names above the nodes, and inside of them.
+    # Names above the nodes, and inside them.
     several = parse(f"file:path={path}"), over("one-peer-exponential", 0, ["$", "$$", "$_$"])
     draw([(topology, facts(topology)) for topology in several], tmp_path / "net.svg")
     text = (tmp_path / "net.svg").read_text()
     assert all(f"<!-- {name} -->" in text for topology in several for name in topology.names)
 
 
-def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) -> None:
+def test_a_long_period_shows_some_rounds_and_their_total(tmp_path: Path) -> None:
     topology = parse("base-k", 61)
     assert topology.period is not None and topology.period > 9
     draw([(topology, facts(topology))], tmp_path / "graph.svg")
@@ -58,7 +58,7 @@ def test_a_long_period_shows_some_rounds_and_says_of_how_many(tmp_path: Path) ->
     ("spec", "n", "said"),
     [("ring", 2001, "2,001 nodes would be"), ("complete", 300, "89,700 edges would be")],
 )
-def test_a_picture_of_nothing_but_ink_is_refused(spec: str, n: int, said: str) -> None:
+def test_an_unreadably_dense_picture_is_refused(spec: str, n: int, said: str) -> None:
     with pytest.raises(TopologyError, match=said):
         check_size(parse(spec, n))
     check_size(parse("ring", 2000))
@@ -73,10 +73,10 @@ def test_a_picture_of_nothing_but_ink_is_refused(spec: str, n: int, said: str) -
         ("star", "1 to 15 pushes a round"),
     ],
 )
-def test_three_facts_stand_above_a_picture(spec: str, said: str) -> None:
+def test_three_facts_are_shown_above_a_picture(spec: str, said: str) -> None:
     assert headline(facts(parse(spec, 16))).startswith(said)
 
 
-def test_both_ways_of_a_link_are_one_line() -> None:
+def test_both_directions_of_a_link_are_one_line() -> None:
     assert links_of(parse("ring", 4), 0) == ([(0, 1), (0, 3), (1, 2), (2, 3)], [])
     assert links_of(parse("one-peer-exponential", 4), 0) == ([], [(0, 1), (1, 2), (2, 3), (3, 0)])

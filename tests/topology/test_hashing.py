@@ -1,4 +1,4 @@
-"""Chance as a pure function."""
+"""Random draws as pure functions."""
 
 from collections import Counter
 from itertools import combinations
@@ -15,7 +15,7 @@ from .samples import is_uniform
 words = st.integers(0, 2**64 - 1)
 
 
-def test_no_other_version_draws_other_graphs_for_the_same_swarm() -> None:
+def test_draws_are_the_same_in_all_versions() -> None:
     assert key(0) == 0x75DFCD439D7D2B84
     assert key(7, "peer", "ada") == 0xE674AD92561F1214
     assert int(blend(1, 2)[0]) == 0xBCD9DBB49673066B
@@ -32,7 +32,7 @@ def test_a_key_is_a_number_of_64_bits_for_any_labels(labels: list[str | int], se
     assert 0 <= key(seed, *labels) < 2**64 and key(seed, *labels) == key(seed, *labels)
 
 
-def test_labels_do_not_run_together() -> None:
+def test_labels_are_kept_apart() -> None:
     keys = [key(0, *labels) for labels in (("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", ""))]
     assert len({*keys, key(1, "abc")}) == 5
 

@@ -1,4 +1,4 @@
-"""The layer in processes of its own: what importing it costs, and that all of them agree."""
+"""The layer in separate processes: the cost of its import, and equal results in all."""
 
 import json
 import os
@@ -14,7 +14,7 @@ HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
 
 def loaded_after(*programs: str) -> list[list[str]]:
-    """Heavy libraries in a fresh interpreter after each of these, run in turn."""
+    """Heavy libraries loaded in a fresh interpreter after each of these statements."""
     told = f"import json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
     program = "\n".join(line for each in programs for line in (each, told))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -35,7 +35,7 @@ NAMES_AND_NEIGHBORS = "\n".join(
 )
 
 
-def test_names_help_and_neighbors_need_neither_scipy_nor_networkx_and_a_matrix_scipy() -> None:
+def test_scipy_is_loaded_only_for_a_matrix_and_networkx_not_at_all() -> None:
     assert loaded_after(NAMES_AND_NEIGHBORS, "parse('star', 8).matrix()") == [[], ["scipy"]]
 
 

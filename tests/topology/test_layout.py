@@ -1,4 +1,4 @@
-"""Where nodes stand in a picture."""
+"""Places of nodes in a picture."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from .samples import OF_16
 
 @pytest.mark.parametrize("spec", OF_16)
 @pytest.mark.parametrize("n", [16, 64])
-def test_no_two_nodes_stand_in_one_place(spec: str, n: int) -> None:
+def test_no_two_nodes_share_a_place(spec: str, n: int) -> None:
     topology = parse("hosts:sizes=16x16x32" if "hosts" in spec and n == 64 else spec, n)
     points = place(topology).points
     apart = np.linalg.norm(points[:, None] - points, axis=2) + 9 * np.eye(n)
@@ -19,7 +19,7 @@ def test_no_two_nodes_stand_in_one_place(spec: str, n: int) -> None:
     assert apart.min() > 0.01 * np.ptp(points, axis=0).max()
 
 
-def test_neighbors_in_a_row_of_a_torus_stand_side_by_side() -> None:
+def test_neighbors_in_a_row_of_a_torus_are_side_by_side() -> None:
     points = place(parse("torus:rows=3,cols=5")).points
     assert points[1].tolist() == [1, 0] and points[5].tolist() == [0, -1]
 
@@ -44,7 +44,7 @@ def test_small_large_and_odd_graphs_have_a_place_for_each_node(spec: str, n: int
     assert len({tuple(point) for point in points.round(9).tolist()}) == n
 
 
-def test_nodes_of_one_host_stand_together() -> None:
+def test_nodes_of_one_host_are_together() -> None:
     placed = place(parse("hosts:sizes=4x4x8"))
     assert [len(group) for group in placed.groups] == [4, 4, 8]
     for group in placed.groups:

@@ -1,4 +1,4 @@
-"""A topology over the peers that are alive: any number of them, and all agree."""
+"""A topology over the live peers: for any number of them, and the same for all."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ views = st.lists(peers, min_size=1, max_size=24, unique=True).map(sorted)
 each_spec = pytest.mark.parametrize("spec", LIVE)
 a_few = settings(max_examples=4)
 
-# Sizes at which something may change: few peers, powers of 2 and what follows them, primes.
+# Sizes at which something may change: few peers, powers of 2 and their successors, primes.
 SIZES = [*range(1, 14), 16, 17, 24, 36, 40]
 
 
 @pytest.mark.extended
 @each_spec
-def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str) -> None:
+def test_any_number_of_peers_is_connected_and_mixes_like_its_family(spec: str) -> None:
     name = spec.partition(":")[0]
     for n in SIZES:
         topology = over(spec, 3, ids(n))
@@ -50,7 +50,7 @@ def test_any_number_of_peers_is_connected_and_mixes_as_the_family_does(spec: str
 @each_spec
 @a_few
 @given(live=views, seed=seeds, round=rounds)
-def test_all_peers_agree_whom_each_may_push_to(
+def test_all_peers_agree_on_the_push_targets_of_each(
     spec: str, live: list[str], seed: int, round: int
 ) -> None:
     topology, view = over(spec, seed, live), LiveTopology(spec, seed)
@@ -77,7 +77,7 @@ FITTING = [case for case in FIXED if case[1] > 3 and case[0].partition(":")[0] n
 
 
 @pytest.mark.parametrize(("spec", "n"), FITTING)
-def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
+def test_nothing_falls_back_at_a_size_that_fits(spec: str, n: int) -> None:
     strict = parse(spec, n, seed=5)
     live = over(spec, 5, strict.names or ids(n))
     assert strict.period == live.period
@@ -105,7 +105,7 @@ def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
         ("hosts:sizes=8x1x1", 3, "hosts:sizes=2x1"),
     ],
 )
-def test_what_a_family_falls_back_to(spec: str, n: int, alike: str) -> None:
+def test_fallbacks_of_families(spec: str, n: int, alike: str) -> None:
     live, strict = over(spec, 5, ids(n)), parse(alike, n, seed=5)
     assert live.period == strict.period
     for round in some_rounds(strict):
@@ -129,7 +129,7 @@ def test_a_ring_closes_around_a_peer_that_died_even_in_place() -> None:
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-def test_a_view_is_built_once_and_again_when_who_lives_has_changed(
+def test_a_view_is_rebuilt_only_when_the_live_peers_change(
     kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
@@ -156,7 +156,7 @@ WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matchi
 
 
 @pytest.mark.parametrize("spec", WEIGHED)
-def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -> None:
+def test_weights_are_a_row_of_the_matrix_by_sender(spec: str) -> None:
     live = ids(7)
     view, topology = LiveTopology(spec, 5), over(spec, 5, live)
     for round in (0, 1, 2, 30, 1):
@@ -169,7 +169,7 @@ def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -
             assert senders == set(weights) - {peer}
 
 
-def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:
+def test_only_the_last_few_random_rounds_are_cached() -> None:
     live, view = ids(6), LiveTopology("random-matching", 0)
     first = [view.weights(live, live[0], round) for round in range(40)]
     assert [view.weights(live, live[0], round) for round in range(40)] == first

@@ -1,4 +1,4 @@
-"""What is refused, and in which words: each names the family, the parameter and what is allowed."""
+"""Errors: each names the family, the parameter and the allowed values."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ def refusal(ask: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("spec", "n", "reason"), SIZES)
-def test_a_size_that_does_not_fit_is_answered_with_what_would(
+def test_a_size_that_does_not_fit_is_refused_with_ones_that_do(
     spec: str, n: int, reason: str
 ) -> None:
     told = refusal(lambda: parse(spec, n))
@@ -88,7 +88,7 @@ SPECS = [
 
 
 @pytest.mark.parametrize(("spec", "reason"), SPECS)
-def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reason: str) -> None:
+def test_a_spec_that_fits_no_size_is_refused_at_once(spec: str, reason: str) -> None:
     asked = (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: LiveTopology(spec, 0))
     assert {refusal(ask) for ask in asked} == {f"topology {spec!r}: {reason}"}
 
@@ -102,7 +102,7 @@ def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reaso
         ("expnential:k=2", ", did you mean 'exponential'?"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest_and_all_valid_ones(
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_valid_ones(
     typed: str, hint: str
 ) -> None:
     name = typed.partition(":")[0]
@@ -110,7 +110,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_all_valid_ones(
 
 
 @pytest.mark.parametrize("spec", ["ring", "torus", "torus:rows=3", "spanning-tree:of=ring"])
-def test_a_size_that_nobody_told_is_asked_for(spec: str) -> None:
+def test_a_missing_size_is_requested(spec: str) -> None:
     said = "say how many nodes it has (n, on the command line -n)"
     assert refusal(lambda: parse(spec)) == f"topology {spec!r}: {said}"
 

@@ -1,4 +1,4 @@
-"""Specs: what people type, and what it prints as."""
+"""Specs: their input forms, and their canonical form."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ from .samples import LIVE
         ),
     ],
 )
-def test_a_spec_prints_in_one_way_however_it_was_typed(typed: str, canonical: str) -> None:
+def test_a_spec_has_one_canonical_form(typed: str, canonical: str) -> None:
     assert str(read(typed)) == str(read(canonical)) == canonical
 
 
@@ -41,12 +41,12 @@ def test_a_canonical_spec_stays_as_it_is(spec: str) -> None:
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 200))
-def test_a_number_prints_with_all_its_digits(p: float, n: int) -> None:
+def test_a_number_is_printed_with_all_its_digits(p: float, n: int) -> None:
     assert read(f"erdos-renyi:p={p!r}").values == {"p": p}
     assert read(str(read(f"erdos-renyi:p={p!r}"))).values == {"p": p}
 
 
-def test_topologies_are_equal_that_were_asked_for_alike() -> None:
+def test_topologies_with_equal_arguments_are_equal() -> None:
     torus = parse("torus:rows=3,cols=4", 12, seed=7)
     assert torus == parse("torus:cols=4,rows=3", seed=7)
     assert hash(torus) == hash(parse("torus:cols=4,rows=3", seed=7))
@@ -67,13 +67,13 @@ def test_topologies_are_equal_that_were_asked_for_alike() -> None:
         ("spanning-tree:of=hosts:sizes=2x3", 5),
     ],
 )
-def test_a_size_may_be_left_out_where_the_spec_says_it(spec: str, n: int) -> None:
+def test_a_size_may_be_omitted_if_the_spec_fixes_it(spec: str, n: int) -> None:
     assert parse(spec).n == n
     assert parse(spec) == parse(spec, n)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_needs_nothing_but_what_it_says_it_needs(name: str) -> None:
+def test_a_family_needs_only_its_declared_arguments(name: str) -> None:
     needed = {"hosts": "sizes=", "file": "path=", "spanning-tree": "of="}
     if name in needed:
         with pytest.raises(TopologyError, match=f"topology '{name}': it needs {needed[name]}"):

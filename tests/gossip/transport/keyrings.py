@@ -20,7 +20,7 @@ class Swarm:
             self.machine(name)
 
     def machine(self, name: str, *, listed: bool = True) -> Path:
-        """A file with the key of a machine, which the roster lists or not."""
+        """A file with the key of a machine, which may be on the roster."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
         key = Key.generate(name)
         key.write(path)
@@ -35,19 +35,19 @@ class Swarm:
         return path
 
     def file(self, name: str = "roster") -> Path:
-        """A file with the roster as it is now."""
+        """A file with the current roster."""
         path = self.folder / name
         self.roster.write(path)
         return path
 
     def keyring(self, name: str) -> Keyring:
-        """The keyring of a machine, made unless there is its key, with a roster file of its own."""
+        """The keyring of a machine, with its own roster file; its key is made if it has none."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
         key = path if path.exists() else self.machine(name)
         return Keyring(Key.read(key), self.roster, self.file(f"{name}.roster"))
 
     def revoke(self, named: str) -> None:
-        """Shut somebody out in the roster; files stay as they are."""
+        """Revoke a machine in the roster; files stay as they are."""
         self.roster = self.roster.without(self.owner, [named])
 
 

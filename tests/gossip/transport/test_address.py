@@ -1,4 +1,4 @@
-"""Addresses as people write them, and as strangers send them."""
+"""Addresses as users write them, and as strangers send them."""
 
 import pytest
 from hypothesis import given
@@ -83,7 +83,7 @@ def test_a_wildcard_is_for_binding_only(text: str, expected: str) -> None:
         "[fe80::1%]:1",
     ],
 )
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match="is malformed: write HOST or HOST:PORT, such as"):
         parse_address(text)
 
@@ -96,7 +96,7 @@ def test_a_port_out_of_range_is_refused(port: int) -> None:
 
 @pytest.mark.extended
 @given(text=st.text(max_size=40), any_port=st.booleans())
-def test_any_text_is_an_address_or_refused(text: str, any_port: bool) -> None:
+def test_any_text_is_either_an_address_or_refused(text: str, any_port: bool) -> None:
     for given_text in (text, f"{text}:1", f"tcp://{text}", f"a:{text}", f"[{text}]:1"):
         try:
             address = parse_address(given_text, any_port=any_port)
@@ -123,6 +123,6 @@ WILDCARD = ("0.0.0.0", "*", "[::]")
 
 
 @pytest.mark.parametrize("host", [*LOOPBACK, *WILDCARD, "node-a", "10.0.0.5", "[fe80::1]"])
-def test_loopback_is_this_machine_alone_and_a_wildcard_all_interfaces(host: str) -> None:
+def test_loopback_is_only_this_machine_and_a_wildcard_is_all_interfaces(host: str) -> None:
     address = f"tcp://{host}:7700"
     assert (is_loopback(address), is_wildcard(address)) == (host in LOOPBACK, host in WILDCARD)

@@ -1,4 +1,4 @@
-"""Sockets of greeted addresses are closed, but for those on which somebody lives."""
+"""Sockets of greeted addresses are closed, except those on which a peer answers."""
 
 import logging
 import resource
@@ -18,7 +18,7 @@ GHOSTS = [f"tcp://127.0.0.1:{port}" for port in range(1, 41)]
 
 
 def came(transport: Transport) -> list[bytes]:
-    """What is there, read to its end; on the way back its sender is called after its bytes."""
+    """Return all arrived messages; the sender of an answer is named after its bytes."""
     found = []
     for received in transport.poll(0.02):
         word = bytes(received.header)
@@ -35,13 +35,13 @@ def there() -> Iterator[Transport]:
 
 @pytest.fixture
 def hidden() -> Iterator[Transport]:
-    """One that only dials out."""
+    """A transport that only dials out."""
     with closing(Transport(None)) as transport:
         yield transport
 
 
 def connection(hidden: Transport, there: Transport, address: str) -> Route:
-    """Greet who listens at an address; how it would answer, which differs for each connection."""
+    """Greet the listener at an address; return its route for answers, one for each connection."""
     until(lambda: hidden.greet(address, [b"hidden"]))
     routes: list[Route] = []
 
@@ -58,12 +58,12 @@ def connection(hidden: Transport, there: Transport, address: str) -> Route:
 
 @pytest.mark.live
 @needs_proc
-def test_whoever_does_not_answer_keeps_no_files(hidden: Transport) -> None:
+def test_addresses_that_do_not_answer_keep_no_files_open(hidden: Transport) -> None:
     assert not hidden.greet(GHOSTS[0], [b"x"])  # ZeroMQ's threads have files of their own
     before = files()
     for address in GHOSTS[1:]:
         assert not hidden.greet(address, [b"x"])
-    refused = 1  # the connection to the first, which may have been open still when we counted
+    refused = 1  # the connection to the first, which may still have been open when counted
     assert files() >= before + len(GHOSTS) - 1 - refused
     for address in GHOSTS:
         hidden.dismiss(address)
@@ -73,10 +73,10 @@ def test_whoever_does_not_answer_keeps_no_files(hidden: Transport) -> None:
 
 
 @pytest.mark.live
-def test_who_answered_keeps_the_way_back_while_it_speaks(
+def test_a_place_that_answered_stays_open_while_it_speaks(
     hidden: Transport, there: Transport
 ) -> None:
-    """It may live there under another address, and know no other way."""
+    """A peer may be there under another address, and have no other connection."""
     address = str(there.address)
     first = connection(hidden, there, address)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_who_answered_keeps_the_way_back_while_it_speaks(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_place_that_proves_to_be_a_members_stays_open(
+def test_a_place_that_turns_out_to_be_a_members_stays_open(
     hidden: Transport, there: Transport
 ) -> None:
     address = str(there.address)
@@ -106,7 +106,7 @@ def test_a_place_that_proves_to_be_a_members_stays_open(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_who_answers_elsewhere_than_it_says_is_reached_where_it_answered(
+def test_a_peer_is_reached_where_it_answered_if_not_at_its_own_address(
     hidden: Transport, there: Transport
 ) -> None:
     address = str(there.address)
@@ -134,7 +134,7 @@ def test_who_answers_elsewhere_than_it_says_is_reached_where_it_answered(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: Transport) -> None:
+def test_all_places_of_a_host_name_are_closed(hidden: Transport, there: Transport) -> None:
     address = str(there.address).replace("127.0.0.1", "localhost")
     first = connection(hidden, there, address)
     hidden.dismiss(address)
@@ -143,7 +143,7 @@ def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: T
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_too_few_files_for_all_neighbors_are_said_once(
+def test_a_lack_of_files_for_all_neighbors_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (48, 48))
@@ -169,7 +169,7 @@ def test_too_few_files_for_all_neighbors_are_said_once(
         ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
     ],
 )
-def test_as_many_files_are_allowed_as_the_process_may_decide(
+def test_the_limit_on_open_files_is_raised_as_far_as_allowed(
     limits: tuple[int, int], expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, int]] = []

@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
 
-# Takes in what comes and says nothing; its address is the first line it writes.
+# Reads messages and sends none; its first line of output is its address.
 LISTENER = """
 from rumor.gossip.transport.zmq_transport import Transport
 transport = Transport()
@@ -55,7 +55,7 @@ class Came(NamedTuple):
 
 
 def receive(transport: Transport, count: int = 1) -> list[Came]:
-    """The next messages of one or two parts that come in; those of more are not read to the end."""
+    """Return the next messages of one or two parts; further parts are not read."""
     received: list[Came] = []
 
     def have_come() -> bool:
@@ -111,7 +111,7 @@ def listener() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @contextmanager
 def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
-    """A socket of somebody who keeps to no rules."""
+    """A raw socket that need not follow the protocol."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         socket.connect(listens_at(toward))
@@ -119,7 +119,9 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
 
 
 @pytest.mark.extended
-def test_full_bulk_does_not_take_the_way_of_control(here: Transport, there: Transport) -> None:
+def test_bulk_does_not_use_the_control_connection_when_full(
+    here: Transport, there: Transport
+) -> None:
     until(lambda: there.greet(listens_at(here), [b"hello"]))
     (message,) = receive(here)
     here.meet("there", [listens_at(there)])
@@ -127,12 +129,12 @@ def test_full_bulk_does_not_take_the_way_of_control(here: Transport, there: Tran
     here.learn("there", message.route, bulk=False)
     queued = fill(here, "there", 80)
     came = receive(there, queued + 1)
-    # What came back on the connection that it dialled itself would have no route.
+    # An answer on the connection that it dialled itself would have no route.
     assert all(message.route for message in came)
 
 
 @pytest.mark.extended
-def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_control(
+def test_a_peer_that_cannot_be_dialled_gets_bulk_on_its_control_connection(
     here: Transport, there: Transport
 ) -> None:
     until(lambda: there.greet(listens_at(here), [b"hello"]))
@@ -145,9 +147,9 @@ def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_con
 
 
 @pytest.mark.extended
-def test_nobody_listens_and_nothing_waits() -> None:
+def test_sending_to_a_closed_port_does_not_block() -> None:
     with sockets.socket() as reserved, closing(Transport(None)) as transport:
-        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody can be there
+        reserved.bind(("127.0.0.1", 0))  # bound but not listening, so no connection can succeed
         address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
         assert not transport.send("stranger", [b"x"], bulk=False)
         transport.meet("nobody", [address])
@@ -158,7 +160,7 @@ def test_nobody_listens_and_nothing_waits() -> None:
         assert list(transport.poll(0)) == []
 
 
-def test_the_next_address_is_tried_where_one_is_silent(here: Transport, there: Transport) -> None:
+def test_the_next_address_is_tried_if_one_is_silent(here: Transport, there: Transport) -> None:
     here.meet("there", ["tcp://127.0.0.1:9", listens_at(there)])
     insist(here, "there", [b"x"], bulk=True)
     assert contents(receive(there)) == [[b"x"]]
@@ -166,7 +168,7 @@ def test_the_next_address_is_tried_where_one_is_silent(here: Transport, there: T
 
 @pytest.mark.extended
 @needs_proc
-def test_a_peer_that_was_killed_costs_no_memory(
+def test_a_killed_peer_costs_no_memory(
     here: Transport, listener: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, address = listener
@@ -175,19 +177,19 @@ def test_a_peer_that_was_killed_costs_no_memory(
     before = resident_bytes()
     process.kill()
     process.wait()
-    # A fresh frame each time: one that is queued anywhere takes memory of its own.
+    # A new frame each time, so that every queued one takes its own memory.
     sent = sum(here.send("victim", [b"x", b"\xff" * (4 * MIB)], bulk=True) for _ in range(1000))
-    # As many as wait for one peer at most, where this process is slow to hear of its end.
+    # At most as many as the queue of one peer, if this process notices its end late.
     assert sent <= 100
     assert not here.send("victim", [b"x"], bulk=True)
     until(lambda: resident_bytes() - before < 40e6)
 
 
 def fill(transport: Transport, peer: str, least: int) -> int:
-    """Send so much bulk, and more until none goes for a while; how many messages went."""
+    """Send bulk until none is taken for a while; return the number of messages taken."""
     sent, last_s = 0, time.monotonic()
     give_up_s = last_s + LIMIT_S
-    # On a busy machine nothing may go for a while, though there is room.
+    # On a busy machine nothing may be taken for a while, although there is room.
     while time.monotonic() - last_s < FULL_S or (sent < least and time.monotonic() < give_up_s):
         if transport.send(peer, [b"bulk", bytes(MIB // 2)], bulk=True):
             sent, last_s = sent + 1, time.monotonic()
@@ -220,7 +222,7 @@ def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> 
 
 
 @pytest.mark.extended
-def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Transport) -> None:
+def test_an_unread_frame_is_discarded(here: Transport, there: Transport) -> None:
     here.meet("there", [listens_at(there)])
     insist(here, "there", [b"first", b"frame"], bulk=True)
     insist(here, "there", [b"second"], bulk=True)
@@ -230,7 +232,7 @@ def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Tra
     assert headers == [b"first", b"second"] and there.malformed == 1
 
 
-def test_an_oversized_part_disconnects_only_who_sent_it(there: Transport) -> None:
+def test_an_oversized_part_disconnects_only_its_sender(there: Transport) -> None:
     with stranger(there) as offender, stranger(there) as other:
         monitor = offender.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         for socket in (offender, other):
@@ -245,12 +247,12 @@ def test_an_oversized_part_disconnects_only_who_sent_it(there: Transport) -> Non
         monitor.close()
 
 
-def test_what_is_no_zeromq_at_all_harms_nobody(here: Transport, there: Transport) -> None:
+def test_bytes_that_are_not_zeromq_do_no_harm(here: Transport, there: Transport) -> None:
     port = int(listens_at(there).rsplit(":", 1)[1])
     with sockets.create_connection(("127.0.0.1", port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + os.urandom(5000))
         until(lambda: here.greet(listens_at(there), [b"hello"]))
-        # ZeroMQ may take some of it for messages of its first version; it is told apart later.
+        # ZeroMQ may read some of it as messages of its first version, which are discarded later.
         until(lambda: [b"hello"] in contents(receive(there)))
 
 
@@ -263,18 +265,18 @@ def test_wake_ends_a_poll_from_another_thread(there: Transport) -> None:
     assert not poller.is_alive() and came == []
 
 
-def test_any_number_of_wakes_are_one(there: Transport) -> None:
+def test_several_wakes_count_as_one(there: Transport) -> None:
     for _ in range(100_000):
         there.wake()
     assert list(there.poll(600)) == []
     until(lambda: list(there.poll(0)) == [])
 
 
-def test_a_wake_after_the_end_does_nothing(tmp_path: Path) -> None:
+def test_a_wake_after_close_does_nothing(tmp_path: Path) -> None:
     transport = Transport()
     transport.close()
     transport.close()
-    # Files that are opened now get the numbers that were the transport's.
+    # Files opened now get the descriptors that were the transport's.
     opened = [open(tmp_path / f"{number}", "wb") for number in range(20)]
     transport.wake()
     for file in opened:
@@ -298,13 +300,15 @@ def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> 
         ("tcp://192.0.2.1:*", "192.0.2.1 is not an address of this machine"),
     ],
 )
-def test_what_to_do_about_a_bind_address_depends_on_what_is_wrong(bind: str, advice: str) -> None:
+def test_advice_about_a_bind_address_depends_on_the_error(bind: str, advice: str) -> None:
     with pytest.raises(TransportError, match=advice):
         Transport(bind)
 
 
 @pytest.mark.extended
-def test_closing_waits_for_no_stopped_peer(listener: tuple[subprocess.Popen[str], str]) -> None:
+def test_close_does_not_wait_for_a_stopped_peer(
+    listener: tuple[subprocess.Popen[str], str],
+) -> None:
     process, address = listener
     transport = Transport()
     transport.meet("victim", [address])
@@ -347,7 +351,7 @@ NO_PLACE_TO_DIAL = [
 
 
 @needs_proc
-def test_what_is_no_address_is_never_dialled(here: Transport) -> None:
+def test_invalid_addresses_are_never_dialled(here: Transport) -> None:
     before = files()
     here.meet("stranger", NO_PLACE_TO_DIAL)
     for address in NO_PLACE_TO_DIAL:
@@ -359,7 +363,7 @@ def test_what_is_no_address_is_never_dialled(here: Transport) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("host", ["-", "_", ".", "[:::::]", "[.]", "999.1.1.1"])
-def test_an_address_that_zeromq_cannot_use_is_merely_out_of_reach(
+def test_an_address_that_zeromq_cannot_use_is_merely_unreachable(
     here: Transport, there: Transport, host: str
 ) -> None:
     here.meet("stranger", [f"tcp://{host}:7700", listens_at(there)])
@@ -376,7 +380,7 @@ def test_a_peer_does_not_dial_itself(here: Transport) -> None:
 
 
 @needs_proc
-def test_parting_closes_what_meeting_opened(here: Transport, there: Transport) -> None:
+def test_disconnecting_closes_the_sockets_of_connecting(here: Transport, there: Transport) -> None:
     before = files()
     here.meet("there", [listens_at(there)])
     insist(here, "there", [b"x"], bulk=True)
@@ -389,7 +393,7 @@ def test_parting_closes_what_meeting_opened(here: Transport, there: Transport) -
 
 @pytest.mark.extended
 @needs_proc
-def test_a_way_that_another_peer_is_reached_by_stays(here: Transport, there: Transport) -> None:
+def test_a_connection_that_another_peer_uses_stays_open(here: Transport, there: Transport) -> None:
     before = files()
     here.meet("one", [listens_at(there)])
     here.meet("other", [listens_at(there)])
@@ -410,8 +414,8 @@ def test_a_peer_that_moved_is_found_at_its_new_address(here: Transport, there: T
 
 
 @pytest.mark.extended
-def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport) -> None:
-    """What is closed between two messages of one poll is not read any more."""
+def test_a_peer_can_be_disconnected_while_its_messages_are_read(there: Transport) -> None:
+    """A socket that is closed between two messages of one poll is not read any more."""
     with closing(Transport()) as one, closing(Transport(None)) as hidden:
         routes: list[tuple[Transport, bytes]] = []
         for transport, name in ((one, "one"), (there, "there")):
@@ -425,7 +429,7 @@ def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport
                 assert transport.send("hidden", [b"bye"], bulk=False)
         taken = 0
         while taken == 0:
-            time.sleep(0.1)  # so that both have something to read
+            time.sleep(0.1)  # so that both have a message to read
             for _ in hidden.poll(1.0):
                 taken += 1
                 hidden.part("one")
@@ -454,7 +458,7 @@ def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
 
 
 @pytest.mark.extended
-def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transport) -> None:
+def test_the_address_that_worked_last_is_used_again(here: Transport, there: Transport) -> None:
     closed = Transport()
     closed.close()
     here.meet("there", [listens_at(closed), listens_at(there)])
@@ -468,7 +472,7 @@ def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transpor
 
 
 @pytest.mark.extended
-def test_a_peer_is_not_sent_what_is_for_another_that_moved_to_its_place(
+def test_a_peer_gets_no_messages_for_the_peer_that_moved_to_its_address(
     here: Transport, there: Transport
 ) -> None:
     here.meet("first", [listens_at(there)])
@@ -489,16 +493,16 @@ Answers = list[tuple[object, ...]]
 
 
 def answering(host: str, port: int) -> Answers:
-    """What a name server says of a host of IPv4."""
+    """A name server's answer for a host of IPv4."""
     return [(sockets.AF_INET, sockets.SOCK_STREAM, 6, "", (host, port))]
 
 
-def test_a_name_is_looked_up_and_its_host_reached(
+def test_a_name_is_resolved_and_its_host_reached(
     here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look_up(host: str, port: int, **_: object) -> Answers:
         assert host == "node-a"
-        # The first of its addresses is of another time.
+        # The first of its addresses is outdated.
         return [*answering("127.0.0.9", port), *answering("127.0.0.1", port)]
 
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
@@ -510,7 +514,7 @@ def test_a_name_is_looked_up_and_its_host_reached(
 
 
 @pytest.mark.extended
-def test_a_name_server_that_never_answers_holds_up_nobody(
+def test_a_name_server_that_never_answers_blocks_nothing(
     here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -526,7 +530,7 @@ def test_a_name_server_that_never_answers_holds_up_nobody(
     for index in range(50):
         insist(here, "there", [bytes([index])], bulk=True)
         assert not here.greet(names[0], [b"x"])
-    # Not one for each name, nor one for each time that it is asked for.
+    # Not one thread for each name or each call.
     assert threading.active_count() == threads < 40
     assert contents(receive(there, 50)) == [[bytes([index])] for index in range(50)]
     answers.set()
@@ -535,7 +539,7 @@ def test_a_name_server_that_never_answers_holds_up_nobody(
 
 
 @pytest.mark.extended
-def test_a_host_that_has_moved_is_found_again_and_of_a_name_that_means_nothing_it_is_said(
+def test_a_moved_host_is_found_again_and_an_unknown_name_is_reported(
     here: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer: str | Exception = OSError(0, "no such host")
@@ -548,34 +552,34 @@ def test_a_host_that_has_moved_is_found_again_and_of_a_name_that_means_nothing_i
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
     names, address = here._names, "tcp://node-a:7700"
-    assert here.refusal(address) == "", "it was not looked up yet"
+    assert here.refusal(address) == "", "it is not resolved yet"
     assert not here.greet(address, [b""])
     until(lambda: here.refusal(address) == "has a name that does not resolve (no such host)")
     answer = "10.0.0.5"
     until(lambda: names.places(address) == ("tcp://10.0.0.5:7700",))
     answer = "10.0.0.6"
     until(lambda: names.places(address) == ("tcp://10.0.0.6:7700",))
-    # What cannot be looked up any more means what it meant.
+    # A name that no longer resolves keeps its last addresses.
     answer = UnicodeError("label too long")
     failed = names._found[address]
     until(lambda: bool(names.places(address)) and failed.why == "label too long")
     assert names.places(address) == ("tcp://10.0.0.6:7700",) and here.refusal(address) == ""
 
 
-def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numeric_addresses_are_never_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sockets, "getaddrinfo")
     for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):
         assert Resolver().places(address) == (address,)
 
 
 @pytest.mark.extended
-def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
+def test_the_route_to_a_host_determines_our_address() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
     assert local_host("a" * 300) == sockets.gethostname()
 
 
 @pytest.mark.extended
-def test_the_way_toward_a_host_of_ipv6_is_of_ipv6() -> None:
+def test_the_route_to_an_ipv6_host_gives_an_ipv6_address() -> None:
     found = local_host("::1")
     assert found == "::1" or found == local_host("a" * 300)

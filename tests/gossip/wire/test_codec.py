@@ -1,4 +1,4 @@
-"""Messages as bytes: every message comes back as it went out, and nothing else is taken for one."""
+"""Messages as bytes: every message round-trips, and nothing else decodes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +59,7 @@ U63 = 2**63 - 1
 
 
 def framed(envelope: Envelope, frame: bytes) -> list[Buffer]:
-    """The parts of a message with that frame beside it."""
+    """The parts of a message with this frame."""
     return encode(replace(envelope, frame_bytes=len(frame)), frame)
 
 
@@ -88,7 +88,7 @@ NUMBERS: dict[str, Any] = {
 
 
 def offer(**changes: Any) -> Offer:
-    """An offer in which some fields are as given."""
+    """An offer with some given fields."""
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
@@ -146,7 +146,7 @@ SAMPLES: dict[str, list[Buffer]] = {
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_message_is_encoded_as_it_came_and_its_length_is_known_beforehand(kind: str) -> None:
+def test_a_message_round_trips_and_its_length_is_known_beforehand(kind: str) -> None:
     _, *frames = parts = SAMPLES[kind]
     envelope = decode(parts)
     assert encode(envelope, *frames) == parts
@@ -159,7 +159,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_a_message_on_the_wire_is_as_it_was_in_version_5() -> None:
+def test_the_encoding_is_that_of_version_5() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -175,19 +175,19 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_5() -> None:
 
 
 def body_of(message: Envelope) -> Any:
-    """The fields of a message's body, as they travel."""
+    """The fields of a message's body, as encoded."""
     return msgpack.unpackb(encode(message)[0][8:])[-1]
 
 
 def forged(message: Envelope, place: int, value: Any) -> list[Buffer]:
-    """The message with another value for one field of its body, under a right checksum."""
+    """The message with another value for one field of its body, and a valid checksum."""
     fields = msgpack.unpackb(encode(message)[0][8:])
     fields[-1][place] = value
     header = msgpack.packb(fields)
     return [b"RMR" + bytes([VERSION]) + crc32(header).to_bytes(4, "little") + header]
 
 
-def test_a_weight_travels_in_units_where_these_are_whole_and_else_in_bytes() -> None:
+def test_a_weight_is_encoded_as_whole_units_or_else_as_bytes() -> None:
     told = [body_of(sample(Ack(6, weight)))[1] for weight in (3 * UNIT // 2, 3 * UNIT, 255)]
     assert told == [bytes([1, 128]) + bytes(119), 3, b"\xff"]
 
@@ -207,12 +207,12 @@ def test_a_weight_travels_in_units_where_these_are_whole_and_else_in_bytes() -> 
         (UNIT.to_bytes(121), "a number where its units are whole"),
     ],
 )
-def test_a_weight_has_one_form_and_no_other_is_taken(told: Any, complaint: str) -> None:
+def test_a_weight_has_one_encoding_and_others_are_refused(told: Any, complaint: str) -> None:
     with pytest.raises(DecodeError, match=complaint):
         decode(forged(sample(Ack(6, 5)), 1, told))
 
 
-def test_a_form_tells_what_was_added_later_only_where_it_says_something() -> None:
+def test_later_fields_of_a_form_are_omitted_at_their_defaults() -> None:
     for form, told in (
         (Form("int8", copy=True), ["int8", True, False]),
         (Form("int8", registers=2), ["int8", False, False, 2]),
@@ -234,19 +234,19 @@ def test_a_form_tells_what_was_added_later_only_where_it_says_something() -> Non
         ["int8", False, False, 0, True],
     ],
 )
-def test_a_form_is_told_in_one_way_and_no_other_is_taken(fields_told: Any) -> None:
+def test_a_form_has_one_encoding_and_others_are_refused(fields_told: Any) -> None:
     with pytest.raises(DecodeError, match="form must be "):
         decode(forged(sample(offer()), 5, fields_told))
 
 
-def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() -> None:
+def test_an_offer_has_its_senders_weight_only_for_a_share_to_read() -> None:
     shown = sample(replace(offer(), held=5 * UNIT))
     assert len(body_of(sample(offer()))) == 11 and body_of(shown)[11:] == [5]
     with pytest.raises(DecodeError, match="held must be left out where it is 0"):
         decode(forged(shown, 11, 0))
 
 
-def test_no_kind_of_message_ever_changes_its_number() -> None:
+def test_the_numbers_of_message_kinds_never_change() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
     order += ["query", "pending", "leave", "refer", "read", "stop", "stopping"]
     order += ["inquire", "status", "fetch", "excerpt"]
@@ -279,12 +279,12 @@ def test_the_largest_member_table_passes_and_one_peer_more_does_not() -> None:
         decode(encode(sample(Hello(members=members, rooted=True, reply=True))))
 
 
-def test_a_header_beyond_its_limit_is_not_looked_at() -> None:
+def test_an_oversized_header_is_not_parsed() -> None:
     with pytest.raises(DecodeError, match="a header of 1048577 bytes"):
         decode([bytes(HEADER_BYTES_MAX + 1)])
 
 
-def test_a_notice_says_the_version_and_nothing_else() -> None:
+def test_a_notice_contains_only_the_version() -> None:
     (notice,) = version_notice()
     assert is_version_notice(notice) and not is_version_notice(SAMPLES["ack"][0])
     with pytest.raises(DecodeError, match="a header of no bytes"):
@@ -321,16 +321,14 @@ def test_a_message_has_one_part_or_two(n_parts: int) -> None:
         ("push", [bytes(64)], "the frame was damaged"),
     ],
 )
-def test_a_frame_that_is_not_announced_is_refused(
-    kind: str, frames: list[bytes], reason: str
-) -> None:
+def test_an_unannounced_frame_is_refused(kind: str, frames: list[bytes], reason: str) -> None:
     with pytest.raises(DecodeError, match=reason) as caught:
         decode([SAMPLES[kind][0], *frames])
     assert caught.value.sender == "peer-0"
 
 
 def about(**changes: Any) -> dict[str, Any]:
-    """A hello whose only entry has other fields."""
+    """A hello whose only entry has the given fields."""
     members = (replace(MEMBERS[0], **changes),)
     return {"body": Hello(members=members, rooted=True, reply=True)}
 

@@ -1,6 +1,6 @@
-"""Whatever comes in, it is a message, or it is refused as none; nothing else ever happens.
+"""Any input is either a message or refused; nothing else ever happens.
 
-A checksum protects from damage and not from ill will, so most of this forges valid checksums.
+A checksum protects against damage, not malice, so most of these tests forge valid checksums.
 """
 
 import struct
@@ -24,7 +24,7 @@ VERSION_BYTE = 3
 
 
 def forge(header: bytes) -> bytes:
-    """A first part with a checksum that is right."""
+    """A first part with a valid checksum."""
     return struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header
 
 
@@ -39,7 +39,7 @@ def fields_of(first: Buffer) -> list[Any]:
 
 
 def refused(parts: list[Buffer]) -> bool:
-    """Whether it is refused as it must be; where it is not, it is a message in canonical form."""
+    """Return whether it is refused with the right error; if not, it must be a canonical message."""
     try:
         envelope = decode(parts)
     except DecodeError:
@@ -49,7 +49,7 @@ def refused(parts: list[Buffer]) -> bool:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_message_cut_short_anywhere_is_refused(kind: str) -> None:
+def test_a_truncated_message_is_refused(kind: str) -> None:
     first, *frames = map(bytes, SAMPLES[kind])
     assert all(refused([first[:size], *frames]) for size in range(len(first)))
     for frame in frames:
@@ -57,7 +57,7 @@ def test_a_message_cut_short_anywhere_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_header_cut_short_under_a_right_checksum_is_refused(kind: str) -> None:
+def test_a_truncated_header_with_a_valid_checksum_is_refused(kind: str) -> None:
     first, *frames = map(bytes, SAMPLES[kind])
     header = first[PREFIX_BYTES:]
     assert all(refused([forge(header[:size]), *frames]) for size in range(len(header)))
@@ -75,7 +75,7 @@ def test_a_message_with_any_one_bit_flipped_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_what_follows_the_header_is_refused(kind: str) -> None:
+def test_trailing_bytes_are_refused(kind: str) -> None:
     first, *frames = map(bytes, SAMPLES[kind])
     for tail in (b"\0", b"\xc0", first[PREFIX_BYTES:]):
         assert refused([forge(first[PREFIX_BYTES:] + tail), *frames])
@@ -89,7 +89,7 @@ WRONG = [
     1.0,
     float("nan"),
     float("inf"),
-    # The ends of what fields may hold, and beyond.
+    # The limits of fields, and beyond.
     0,
     1,
     -1,
@@ -132,7 +132,7 @@ def places(value: Any) -> Iterator[tuple[list[Any], int]]:
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_field_of_another_type_is_refused_wherever_it_stands(kind: str) -> None:
+def test_a_field_of_another_type_is_refused_in_any_place(kind: str) -> None:
     first, *frames = SAMPLES[kind]
     fields = fields_of(first)
     for holder, index in places(fields):
@@ -178,7 +178,7 @@ ANYTHING = st.recursive(
 
 @pytest.mark.extended
 @given(value=ANYTHING, kind=st.sampled_from(sorted(SAMPLES)))
-def test_anything_that_msgpack_can_say_is_a_message_or_refused(value: Any, kind: str) -> None:
+def test_any_msgpack_value_is_a_message_or_refused(value: Any, kind: str) -> None:
     fields = fields_of(SAMPLES[kind][0])
     refused([forge(pack(value))])
     refused([forge(pack([*fields[:-1], value])), *SAMPLES[kind][1:]])
@@ -205,7 +205,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("where", ["alone", "as a body", "as a source"])
-def test_what_is_claimed_and_not_sent_takes_no_memory(claim: str, where: str) -> None:
+def test_claimed_lengths_take_no_memory(claim: str, where: str) -> None:
     header = bytes(SAMPLES["ask"][0])[PREFIX_BYTES:]
     if where == "as a body":
         header = header[:-1] + CLAIMS[claim]

@@ -1,4 +1,4 @@
-"""A share's size follows from the schema, the shard and the form alone."""
+"""The size of a share depends only on schema, shard and form."""
 
 from math import ceil
 
@@ -15,12 +15,12 @@ TEXTS = ["float32", "bfloat16", "float16", "int8", "topk:0.01", "topk:0.5", "top
 
 
 def lines(size_bytes: float) -> int:
-    """Whole cache lines."""
+    """Round up to whole cache lines."""
     return 64 * ceil(size_bytes / 64)
 
 
 def plainly(wire: str, dtype: str, n: int, itemsize: int) -> int:
-    """Bytes of *n* numbers, by the words of the documentation."""
+    """Bytes of *n* numbers, as documented."""
     if wire == "float32" or dtype not in ("float32", "float64"):
         return lines(n * itemsize)
     name, _, fraction = wire.partition(":")
@@ -34,7 +34,7 @@ def plainly(wire: str, dtype: str, n: int, itemsize: int) -> int:
 
 @pytest.mark.parametrize("text", TEXTS)
 @given(n=st.integers(1, 5000), dtype=st.sampled_from(DTYPES))
-def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: str) -> None:
+def test_sizes_match_a_plain_calculation(text: str, n: int, dtype: str) -> None:
     size = ITEMSIZES[dtype]
     found = parse_wire(text).room_bytes(dtype, n)
     assert str(parse_wire(text)) == text
@@ -54,12 +54,12 @@ def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: st
         ("topk:nan", "fraction=nan: it must"),
     ],
 )
-def test_what_is_no_format_is_refused_by_name(text: str, complaint: str) -> None:
+def test_an_invalid_format_is_refused_by_name(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_wire(text)
 
 
-def test_topk_sends_one_number_at_least_and_all_at_most() -> None:
+def test_topk_sends_at_least_one_number_and_at_most_all() -> None:
     assert [parse_wire("topk:0.001").kept(n) for n in (1, 999, 1000, 1001)] == [1, 1, 1, 2]
     chunked = parse_wire("topk2bit:0.0156")
     assert [chunked.kept(n) for n in (1, 4096, 4097, 8192)] == [1, 64, 65, 128]
@@ -97,11 +97,11 @@ def test_a_share_is_its_pieces_then_the_local_buffers_then_the_anchor(
         expected += (MIXED.copy_bytes - MIXED.share_bytes) * (copy and shard == 0)
         expected += (high - low) * anchor
         assert form.size_bytes(MIXED, shard) == expected
-        assert form.size_bytes(MIXED, shard) == expected  # remembered
+        assert form.size_bytes(MIXED, shard) == expected  # cached
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_several_registers_take_as_much_room_each(text: str) -> None:
+def test_several_registers_take_the_same_size_each(text: str) -> None:
     plain = [Form().size_bytes(MIXED, shard) for shard in range(3)]
     assert sum(plain) == MIXED.share_bytes
     for shard in range(3):
@@ -112,7 +112,7 @@ def test_several_registers_take_as_much_room_each(text: str) -> None:
         assert together == 3 * one + beside
 
 
-def test_sizes_that_strangers_ask_for_take_a_bounded_room() -> None:
+def test_the_cache_of_sizes_is_bounded_whatever_strangers_request() -> None:
     schema = Schema((TensorSpec("w", (1000,), "float32"),))
     for index in range(1, 5_000):
         form = Form(f"topk:{index / 10_000}")

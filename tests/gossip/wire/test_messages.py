@@ -1,4 +1,4 @@
-"""What peers may be called, and how their lives are counted."""
+"""Valid names of peers, and numbers of incarnations."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,13 +7,13 @@ from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.messages import Ack, Excerpt, Offer, Phase, Stopping, is_name, later_life
 
 
-def test_letters_digits_dots_and_dashes_make_a_name_and_nothing_else_does() -> None:
+def test_names_consist_of_letters_digits_dots_and_dashes() -> None:
     assert all(map(is_name, ["a", "peer-07", "node.example.org", "Ada_1", "é", "x" * 64]))
     assert not any(map(is_name, ["", "x" * 65, "a b", "a/b", "a\n", "$x$"]))
 
 
 @given(st.integers(1, 2**50), st.integers(1, 2**50), st.integers(1, 2**50))
-def test_a_later_life_is_later_and_others_that_began_at_other_times_chose_others(
+def test_a_later_incarnation_is_larger_and_depends_on_the_time_of_its_start(
     known: int, one: int, other: int
 ) -> None:
     assert later_life(known, one) > known

@@ -21,7 +21,7 @@ WEIGHT = TensorSpec("weight", (3, 5), "float32")
 COUNT = TensorSpec("count", (), "int64", shared=False)
 
 
-def test_a_share_holds_the_shared_tensors_and_a_copy_all() -> None:
+def test_a_share_has_the_shared_tensors_and_a_copy_has_all() -> None:
     schema = Schema((WEIGHT, COUNT))
     assert (schema.share_bytes, schema.copy_bytes) == (64, 128)
 
@@ -59,7 +59,7 @@ TENSORS = st.lists(
 
 
 @given(data=st.data(), tensors=TENSORS)
-def test_shards_tile_vectors_and_pieces_shards(
+def test_shards_tile_the_vector_and_pieces_tile_shards(
     data: st.DataObject, tensors: tuple[TensorSpec, ...]
 ) -> None:
     lines = Schema(tensors).share_bytes // ALIGNMENT_BYTES
@@ -114,17 +114,17 @@ def test_scattered_shards_hold_each_cache_line_once_and_their_pieces_one_dtype(
                 assert run.dtype == piece.dtype
 
 
-def test_scattered_shards_are_drawn_alike_everywhere_and_reach_all_over() -> None:
+def test_scattered_shards_are_the_same_everywhere_and_spread_over_the_vector() -> None:
     tensors = (TensorSpec("w", (16 * 1000,), "float32"),)
     lines = Schema(tensors, 10, scattered=True).lines(3)
     assert lines.tolist() == Schema(tensors, 10, scattered=True).lines(3).tolist()
     assert len(lines) == 100 and lines.min() < 50 and lines.max() > 950
-    # None of the neighbors' business: about a tenth of each stretch.
+    # About a tenth of each stretch, independent of neighboring lines.
     assert all(2 <= count <= 25 for count in np.bincount(lines // 100, minlength=10))
 
 
 @given(tensors=TENSORS)
-def test_every_number_lies_in_a_piece_of_its_dtype(tensors: tuple[TensorSpec, ...]) -> None:
+def test_every_number_is_in_a_piece_of_its_dtype(tensors: tuple[TensorSpec, ...]) -> None:
     start = 0
     for tensor in [tensor for tensor in tensors if tensor.shared]:
         for piece in Schema(tensors).pieces():
@@ -144,7 +144,7 @@ def test_a_vector_is_cut_into_no_more_shards_than_it_has_cache_lines(
     assert empty.shard_bounds(0) == (0, 0) and empty.pieces() == ()
 
 
-def test_peers_with_other_shards_train_another_model() -> None:
+def test_other_shards_are_an_incompatible_schema() -> None:
     tensors = (TensorSpec("w", (64,), "float32"),)
     one, two, four = (Schema(tensors, shards) for shards in (1, 2, 4))
     assert len({one.hash, two.hash, four.hash}) == 3
@@ -155,7 +155,7 @@ def test_peers_with_other_shards_train_another_model() -> None:
     assert two.difference(scattered) == "its shards are whole here and scattered there"
 
 
-def test_the_order_in_memory_is_part_of_the_schema_and_named_with_a_way_out() -> None:
+def test_memory_order_is_part_of_the_schema_and_named_with_advice() -> None:
     plain = TensorSpec("kernel", (4, 3, 2, 2), "float32")
     last = TensorSpec("kernel", (4, 3, 2, 2), "float32", order=(0, 2, 3, 1))
     assert plain.axes == (0, 1, 2, 3) and last.axes == (0, 2, 3, 1)
@@ -165,13 +165,13 @@ def test_the_order_in_memory_is_part_of_the_schema_and_named_with_a_way_out() ->
         "order (0, 2, 3, 1) there; give all peers' models one memory format"
     )
     assert TensorSpec("row", (1, 4, 3), "float32", order=(2, 1)).axes == (2, 1, 0)
-    assert Schema((WEIGHT, COUNT)).hash.hex() == "29f909fa9167e1f16d9a3cd71333a4e3", "as ever"
-    # Where more differs, that would not help.
+    assert Schema((WEIGHT, COUNT)).hash.hex() == "29f909fa9167e1f16d9a3cd71333a4e3", "as usual"
+    # If more differs, that advice would not help.
     other = Schema((TensorSpec("kernel", (4, 3, 2, 3), "float32", order=(0, 2, 3, 1)),))
     assert "memory format" not in (Schema((plain,)).difference(other) or "")
 
 
-def test_peers_with_other_frozen_parameters_train_another_model() -> None:
+def test_other_frozen_parameters_are_an_incompatible_schema() -> None:
     backbone, other = (FrozenTensor("base", (2, 2), "float32", each) for each in (1, 255))
     plain, one, two = (Schema((WEIGHT,), frozen=f) for f in ((), (backbone,), (other,)))
     assert len({plain.hash, one.hash, two.hash}) == 3
@@ -197,7 +197,7 @@ def test_a_tensor_is_in_the_shards_that_hold_its_cache_lines(*, scattered: bool)
     assert Schema(tensors, scattered=scattered).shards_of == {"w": (0,), "b": (0,)}
 
 
-def test_a_tensor_that_is_local_at_one_peer_alone_is_named_with_what_to_do() -> None:
+def test_a_tensor_that_is_local_at_only_one_peer_is_named_with_advice() -> None:
     averaged = Schema((WEIGHT, TensorSpec("min", (), "float32")))
     local = Schema((WEIGHT, TensorSpec("min", (), "float32", shared=False)))
     told = averaged.difference(local) or ""

@@ -1,4 +1,4 @@
-"""Facts, against dense matrices and against rounds that are really run."""
+"""Facts, compared with dense matrices and with rounds that are actually run."""
 
 import json
 from collections.abc import Iterator
@@ -45,14 +45,14 @@ def size(spec: str) -> int:
 
 
 @pytest.mark.parametrize("spec", STATIC + PERIODIC)
-def test_eigenvalue_and_contraction_are_those_of_the_dense_product(spec: str) -> None:
+def test_eigenvalue_and_contraction_match_the_dense_product(spec: str) -> None:
     topology = parse(spec, size(spec))
     assert topology.period is not None
     dense = product(topology, range(topology.period)) - 1 / topology.n
     found = facts(topology)
     second = np.abs(np.linalg.eigvals(dense)).max() ** (1 / topology.period)
     stretch = np.linalg.norm(dense, 2) ** (2 / topology.period)
-    # Where all is gone, a root of rounding is left.
+    # If nothing should be left, the root of a rounding error is.
     assert found.second_eigenvalue == pytest.approx(second, abs=1e-9 if second > 0.1 else 1e-2)
     assert found.contraction == pytest.approx(stretch, abs=1e-9 if stretch > 0.1 else 1e-2)
     assert found.spectral_gap == 1 - found.second_eigenvalue
@@ -63,7 +63,7 @@ RANDOM = ["random-matching", "random-groups:m=5", "epidemic:s=3", "epidemic-loca
 
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", RANDOM)
-def test_a_random_round_contracts_as_it_should_in_the_mean(spec: str) -> None:
+def test_a_random_round_contracts_as_stated_on_average(spec: str) -> None:
     """On any direction; up to 5 standard errors."""
     topology = parse(spec, 24, seed=1)
     directions = np.eye(24) - 1 / 24
@@ -75,7 +75,7 @@ def test_a_random_round_contracts_as_it_should_in_the_mean(spec: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", ["equi-dyn:m=5", "od-equi-dyn:m=5"])
-def test_random_circulants_contract_the_worst_direction_as_told_in_the_mean(spec: str) -> None:
+def test_random_circulants_contract_the_worst_direction_as_stated_on_average(spec: str) -> None:
     """Up to 5 standard errors."""
     topology = parse(spec, 24, seed=1)
     directions = np.exp(2j * np.pi * np.outer(np.arange(1, 24), np.arange(24)) / 24)
@@ -87,21 +87,21 @@ def test_random_circulants_contract_the_worst_direction_as_told_in_the_mean(spec
 
 
 @pytest.mark.parametrize("spec", ["ring", "star", "exponential", *PERIODIC, "random-matching"])
-def test_disagreement_is_down_to_a_thousandth_after_as_many_rounds_as_were_promised(
+def test_disagreement_is_down_to_a_thousandth_after_the_stated_rounds(
     spec: str,
 ) -> None:
     topology = parse(spec, 16)
     promised = facts(topology).rounds_to_1e_3
     assert promised is not None
     left = list(islice(lefts(topology), promised + 1))
-    # Random rounds keep their promise in the mean, so some of them take one or two more.
+    # For random rounds this holds on average, so some take one or two more.
     assert left[promised] <= (1e-3 if topology.period else 3e-3) * (1 + 1e-9)
     if topology.period == 1:
         assert left[promised - 1] > 1e-3
 
 
 def lefts(topology: Topology) -> Iterator[float]:
-    """What is left of the worst disagreement after 0, 1, 2, ... rounds."""
+    """The fraction left of the worst disagreement after 0, 1, 2, ... rounds."""
     x = np.eye(topology.n) - 1 / topology.n
     round = 0
     while True:
@@ -111,7 +111,7 @@ def lefts(topology: Topology) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
-def test_exact_means_that_all_hold_the_mean_and_never_before(spec: str) -> None:
+def test_all_nodes_hold_the_mean_after_the_exact_rounds_and_not_before(spec: str) -> None:
     topology = parse(spec, size(spec))
     found = facts(topology).rounds_to_exact
     left = list(islice(lefts(topology), 40))
@@ -123,11 +123,11 @@ def test_exact_means_that_all_hold_the_mean_and_never_before(spec: str) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
 @pytest.mark.parametrize("gamma", [0.5, 0.95])
-def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma: float) -> None:
+def test_effective_neighbors_match_simulated_walks(spec: str, gamma: float) -> None:
     topology = parse(spec, size(spec))
     n = topology.n
     x, below = np.eye(n), 0.0
-    # What comes later weighs less than 1e-12 of it.
+    # Later terms weigh less than 1e-12.
     for round in range(int(np.log(1e-12) / np.log(gamma))):
         x = topology.matrix(round) @ x
         below += gamma**round * float(np.square(x).sum()) / n
@@ -139,13 +139,13 @@ def test_effective_neighbors_are_those_of_walks_that_are_taken(spec: str, gamma:
 @pytest.mark.parametrize(
     "spec", ["random-matching", "epidemic:s=3", "epidemic-local", "equi-dyn:m=5", "od-equi-dyn"]
 )
-def test_effective_neighbors_of_random_rounds_in_the_mean(spec: str) -> None:
+def test_effective_neighbors_of_random_rounds_on_average(spec: str) -> None:
     topology = parse(spec, 24, seed=2)
     found = facts(topology, gamma=0.8)
     below = []
     for walk in range(10):
         x, sums = np.eye(24), 0.0
-        # 0.8**50 is next to nothing.
+        # 0.8**50 is negligible.
         for round in range(50):
             x = topology.matrix(10_000 + 50 * walk + round) @ x
             sums += 0.8**round * float(np.square(x).sum()) / 24
@@ -182,7 +182,7 @@ def test_push_sum_on_digraphs_counts_deviations_by_stationary_weights(
     assert rate.contraction == pytest.approx(stretch, abs=1e-9)
 
 
-def test_a_digraph_that_no_round_ever_balances_may_be_exact_all_the_same() -> None:
+def test_a_digraph_that_no_single_round_balances_may_still_be_exact() -> None:
     """De Bruijn: shifting in one bit after another forgets where a walk began."""
     n = 16
     nodes = np.arange(n)
@@ -191,17 +191,17 @@ def test_a_digraph_that_no_round_ever_balances_may_be_exact_all_the_same() -> No
     rate = rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.95)
     assert rate.rounds_to_exact == 4
     assert rate.second_eigenvalue == 0.0
-    # One round only moves some disagreements about; the second singular value tells.
+    # One round only moves some disagreements around; the second singular value shows it.
     assert rate.contraction == pytest.approx(1.0, abs=1e-9)
 
 
-def test_mixing_that_lets_weight_gather_is_refused() -> None:
+def test_mixing_that_drains_weight_from_nodes_is_refused() -> None:
     matrix = csr_array(np.array([[1.0, 0.5], [0.0, 0.5]]))
     with pytest.raises(TopologyError, match="gather"):
         rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.9)
 
 
-def test_parts_that_never_meet_have_no_facts_about_mixing() -> None:
+def test_disconnected_parts_have_no_facts_about_mixing() -> None:
     half = edges(4, np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2]))
     topology = parse("ring", 4)
     assert facts(topology).connected
@@ -210,7 +210,7 @@ def test_parts_that_never_meet_have_no_facts_about_mixing() -> None:
 
 
 @pytest.mark.parametrize("spec", ["ring", "path", "base-k", "random-matching", "equi-dyn", "star"])
-def test_a_lonely_node_agrees_with_itself(spec: str) -> None:
+def test_a_single_node_agrees_with_itself(spec: str) -> None:
     found = facts(parse(spec, 1))
     assert (found.degree_max, found.diameter, found.messages_per_round) == (0, 0, 0.0)
     assert (found.rounds_to_exact, found.effective_neighbors) == (0, 1.0)
@@ -224,7 +224,7 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["spec"] == "grid"
 
 
-def test_what_there_are_no_facts_about_is_refused() -> None:
+def test_topologies_without_facts_are_refused() -> None:
     for gamma in (-0.1, 1.0, 1 - 1e-12, float("nan")):
         with pytest.raises(TopologyError, match=r"gamma is .*: it must be in \[0, 1\)"):
             facts(parse("ring", 4), gamma=gamma)
@@ -238,7 +238,7 @@ def test_what_there_are_no_facts_about_is_refused() -> None:
 STUBBORN = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
 
 
-def test_rounds_are_followed_where_one_alone_shrinks_nothing() -> None:
+def test_rounds_are_simulated_if_a_single_one_shrinks_nothing() -> None:
     schedule = Fixed(rounds=(csr_array(np.array(STUBBORN)),), directed=True)
     rate = rate_of_fixed(schedule, 0.9)
     assert rate.contraction == pytest.approx(1.0, abs=1e-9)

@@ -1,4 +1,4 @@
-"""Closed forms of what mixing does, from papers and from algebra, against what `facts` finds.
+"""Closed forms of mixing rates, from papers and algebra, compared with `facts`.
 
 The formulas are written here only: the code computes eigenvalues.
 """
@@ -26,7 +26,7 @@ GAPS: dict[str, tuple[Callable[[int], float], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize(("spec", "n"), [(spec, n) for spec, (_, ns) in GAPS.items() for n in ns])
-def test_the_spectral_gap_is_that_of_the_closed_form(spec: str, n: int) -> None:
+def test_the_spectral_gap_matches_the_closed_form(spec: str, n: int) -> None:
     assert facts(parse(spec, n)).spectral_gap == pytest.approx(GAPS[spec][0](n), abs=1e-9)
 
 
@@ -58,12 +58,12 @@ def test_random_rounds_contract_as_published(spec: str, n: int) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("n", "s"), [(8, 1), (16, 1), (64, 3)])
-def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
+def test_epidemic_with_independent_draws(n: int, s: int) -> None:
     """De Vos et al., NeurIPS 2023, EL-Local: at most (1 - (1 - s/(n-1))^n) / s - 1 / (n-1)."""
     found = facts(parse(f"epidemic-local:s={s}", n))
     published = (1 - (1 - s / (n - 1)) ** n) / s - 1 / (n - 1)
     assert 0 < found.contraction_error < 0.01 * published
-    # It counts deviations from the mean as it was, and the mean drifts.
+    # It counts deviations from the initial mean, which drifts.
     assert 0.8 * published < found.contraction < published + 5 * found.contraction_error
     assert (found.stochastic, found.doubly_stochastic) == ("row", False)
 

@@ -1,4 +1,4 @@
-"""Shapes of graphs, against networkx and against removal of each node and link in turn."""
+"""Shapes of graphs, compared with networkx and with removal of each node and link in turn."""
 
 import networkx as nx
 import pytest
@@ -22,7 +22,7 @@ def fixed(graph: nx.Graph) -> Fixed:
 
 @st.composite
 def connected_graphs(draw: st.DrawFn) -> nx.Graph:
-    """A random tree and some more links."""
+    """A random tree with some more links."""
     n = draw(st.integers(2, 14))
     graph = nx.Graph([(node, draw(st.integers(0, node - 1))) for node in range(1, n)])
     more = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=8)
@@ -32,7 +32,7 @@ def connected_graphs(draw: st.DrawFn) -> nx.Graph:
 
 @st.composite
 def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
-    """Cycles through some nodes, hung onto one another."""
+    """Cycles through some nodes, attached to one another."""
     graph = nx.DiGraph()
     graph.add_node(0)
     for length in draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
@@ -91,18 +91,20 @@ def test_a_graph_in_parts_has_no_diameter() -> None:
         ("exponential", 2, [], 1),
         ("complete", 1, [], 0),
         ("hosts:sizes=3x3x3,between=path", 9, [0, 3, 4, 6], 2),
-        # One way only: whoever falls out cuts the cycle.
+        # In one direction only, any lost node cuts the cycle.
         ("d-equi-static:m=1", 5, [0, 1, 2, 3, 4], 5),
     ],
 )
-def test_whose_loss_splits_a_graph(spec: str, n: int, points: list[int], bridges: int) -> None:
+def test_nodes_and_links_whose_loss_splits_a_graph(
+    spec: str, n: int, points: list[int], bridges: int
+) -> None:
     found = facts(parse(spec, n))
     assert ([*found.articulation_points], len(found.bridges)) == (points, bridges)
 
 
 @given(st.integers(2, 11), st.data())
 @settings(deadline=None)
-def test_any_circulant_agrees_with_a_look_at_each_node_and_link(
+def test_any_circulant_agrees_with_removal_of_each_node_and_link(
     n: int, data: st.DataObject
 ) -> None:
     shifts = data.draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=3, unique=True))

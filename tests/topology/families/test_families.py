@@ -1,4 +1,4 @@
-"""What holds for every family, at every size it can have."""
+"""Properties of every family, at every size it can have."""
 
 import networkx as nx
 import numpy as np
@@ -21,7 +21,7 @@ each = pytest.mark.parametrize(("spec", "n"), FIXED)
 
 
 @each
-def test_a_mixing_matrix_takes_what_there_is_and_alike_from_both_where_links_go_both_ways(
+def test_mixing_matrices_are_stochastic_and_symmetric_on_undirected_links(
     spec: str, n: int
 ) -> None:
     topology = parse(spec, n, seed=7)
@@ -40,7 +40,7 @@ def test_a_mixing_matrix_takes_what_there_is_and_alike_from_both_where_links_go_
 
 
 @each
-def test_neighbors_graph_and_matrix_tell_of_the_same_pushes(spec: str, n: int) -> None:
+def test_neighbors_graph_and_matrix_agree(spec: str, n: int) -> None:
     topology = parse(spec, n, seed=7)
     for round in some_rounds(topology):
         graph, matrix = topology.graph(round), dense(topology, round)
@@ -61,7 +61,7 @@ def test_every_node_reaches_every_other_over_the_rounds(spec: str, n: int) -> No
 
 
 @each
-def test_rounds_repeat_after_the_period_and_whenever_they_are_asked_for(spec: str, n: int) -> None:
+def test_rounds_repeat_after_the_period_and_at_every_call(spec: str, n: int) -> None:
     topology, again = parse(spec, n, seed=7), parse(spec, n, seed=7)
     assert (topology.period is None) == (spec.partition(":")[0] in RANDOM_ROUNDS)
     for round in (2**64, 5, 0):
@@ -72,11 +72,11 @@ def test_rounds_repeat_after_the_period_and_whenever_they_are_asked_for(spec: st
 
 
 def cases(name: str) -> list[Topology]:
-    """Of one family."""
+    """Cases of one family."""
     return [parse(spec, n, seed=7) for spec, n in FIXED if spec.partition(":")[0] == name]
 
 
-def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
+def test_a_node_sits_out_a_matching_only_if_the_number_is_odd() -> None:
     for topology in cases("random-matching"):
         assert all(out_degrees(topology, round).count(0) == topology.n % 2 for round in range(9))
 
@@ -92,14 +92,14 @@ def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
         ("d-equi-static:m=5", 13, 5),
     ],
 )
-def test_nodes_push_to_as_many_others_as_told(spec: str, n: int, degree: int) -> None:
+def test_nodes_push_to_the_requested_number_of_others(spec: str, n: int, degree: int) -> None:
     topology = parse(spec, n, seed=7)
     for round in some_rounds(topology):
         assert out_degrees(topology, round) == [degree] * n
 
 
 @pytest.mark.parametrize(("inner", "n"), [("torus", 12), ("exponential", 13)])
-def test_a_spanning_tree_takes_only_links_of_the_graph_that_it_spans(inner: str, n: int) -> None:
+def test_a_spanning_tree_uses_only_links_of_its_graph(inner: str, n: int) -> None:
     linked = dense(parse(inner, n))
     tree = parse(f"spanning-tree:of={inner}", n).graph()
     assert all(linked[a, b] + linked[b, a] > 0 for a, b in tree.edges)
@@ -116,7 +116,7 @@ def test_rewiring_keeps_the_number_of_links_and_every_newcomer_brings_m() -> Non
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"hosts", "file", "torus"}))
-def test_a_lonely_node_has_nobody_and_keeps_all(name: str) -> None:
+def test_a_single_node_has_no_neighbors_and_keeps_everything(name: str) -> None:
     spec = f"{name}:of=ring" if name == "spanning-tree" else name
     topology = parse(spec, 1)
     assert topology.neighbors(0) == () and not topology.graph().edges
@@ -136,7 +136,7 @@ ALMOST_ALL = [
 
 
 @pytest.mark.parametrize(("spec", "n"), [*FIXED, *ALMOST_ALL])
-def test_directed_means_that_some_push_is_not_answered_in_its_round(spec: str, n: int) -> None:
+def test_directed_means_that_some_push_is_not_returned_in_its_round(spec: str, n: int) -> None:
     topology = parse(spec, n)
     one_way = any(
         node not in topology.neighbors(other, round)
@@ -148,7 +148,7 @@ def test_directed_means_that_some_push_is_not_answered_in_its_round(spec: str, n
 
 
 @pytest.mark.parametrize("spec", ["ring", "star", "random-matching"])
-def test_a_node_or_a_round_that_is_not_there_is_refused(spec: str) -> None:
+def test_invalid_nodes_and_rounds_are_refused(spec: str) -> None:
     topology = parse(spec, 4)
     for node in (-1, 4):
         with pytest.raises(TopologyError, match=f"with n=4 has no node {node}: nodes are 0 to 3"):
@@ -173,7 +173,7 @@ TREES = ("path", "star", "tree", "spanning-tree", "scale-free:m=1")
 
 
 @pytest.mark.parametrize(("spec", "n"), FIXED)
-def test_a_graph_is_a_tree_where_networkx_says_so(spec: str, n: int) -> None:
+def test_trees_are_recognized_as_by_networkx(spec: str, n: int) -> None:
     topology = parse(spec, n)
     edges = dense(topology) != 0
     is_tree = bool((edges == edges.T).all()) and nx.is_tree(

@@ -1,4 +1,4 @@
-"""Graphs from files: every format, what is wrong with a file, and files on a live view."""
+"""Graphs from files: every format, errors in a file, and files on a live view."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from rumor.topology.live import LiveTopology
 
 from ..samples import BRIDGE, STREETS, dense, is_connected
 
-# A star around cyd, and a link between two of its ends.
+# A star around cyd, and a link between two of its leaves.
 STAR = nx.Graph([("cyd", "ada"), ("cyd", "bob"), ("cyd", "dan"), ("ada", "bob")])
 
 
@@ -49,7 +49,7 @@ def test_a_graph_is_the_same_in_every_format(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["graph.graphml", "graph.gexf", "graph.json"])
-def test_one_way_streets_split_what_goes_out_evenly(name: str, tmp_path: Path) -> None:
+def test_nodes_with_one_way_streets_split_their_value_evenly(name: str, tmp_path: Path) -> None:
     streets = nx.DiGraph([("ada", "bob"), ("bob", "cyd"), ("cyd", "ada"), ("ada", "cyd")])
     WRITERS[name](streets, tmp_path / name)
     topology = parse(f"file:path={tmp_path / name}", 3)
@@ -65,13 +65,13 @@ def test_nodes_carry_their_names_into_the_graph() -> None:
 
 
 @pytest.mark.parametrize("text", ["a a\na b\n", "a b 2.5\n", "a b {'x': 1}\nb a # again\n"])
-def test_loops_weights_and_repetitions_mean_nothing(text: str, tmp_path: Path) -> None:
+def test_loops_weights_and_repetitions_are_ignored(text: str, tmp_path: Path) -> None:
     path = tmp_path / "loop.edgelist"
     path.write_text(text)
     assert dense(parse(f"file:path={path}")).tolist() == [[0.5, 0.5], [0.5, 0.5]]
 
 
-def test_names_are_text_in_any_alphabet_even_of_a_single_node(tmp_path: Path) -> None:
+def test_names_may_use_any_alphabet_and_a_graph_may_have_one_node(tmp_path: Path) -> None:
     path = tmp_path / "names.edgelist"
     path.write_bytes("ärger 10\n10 9\n".encode())
     assert parse(f"file:path={path}").names == ("10", "9", "ärger")
@@ -104,7 +104,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_what_is_wrong_with_a_file_is_said(name: str, tmp_path: Path) -> None:
+def test_errors_in_a_file_are_described(name: str, tmp_path: Path) -> None:
     text, reason = TEXTS[name]
     path = tmp_path / name
     path.write_text(text)
@@ -113,7 +113,7 @@ def test_what_is_wrong_with_a_file_is_said(name: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"topology 'file:path={path}': path={path}: {reason}")
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "graph.edgelist"
     folder.mkdir()
     with pytest.raises(TopologyError, match=r"path=.*: Is a directory$"):
@@ -127,7 +127,7 @@ def pairs(*words: str) -> set[frozenset[str]]:
 @pytest.mark.parametrize(
     ("live", "new"),
     [
-        # A peer off all paths takes only its links along.
+        # A peer that is on no path removes only its own links.
         ("ada bob cyd dan eve fay", ()),
         # Without dan: ada, bob, cyd on one side, eve, fay, gus on the other.
         ("ada bob cyd eve fay gus", ("ada-eve",)),
@@ -138,7 +138,7 @@ def pairs(*words: str) -> set[frozenset[str]]:
         ("ada bill bob cyd dan eve fay gus zoe", ("ada-bill", "bill-zoe", "zoe-ada")),
     ],
 )
-def test_parts_that_fall_away_are_joined_through_their_first_peers(
+def test_parts_that_are_cut_off_are_joined_through_their_first_peers(
     live: str, new: tuple[str, ...]
 ) -> None:
     there = live.split()
@@ -146,7 +146,7 @@ def test_parts_that_fall_away_are_joined_through_their_first_peers(
     assert named_edges(over(BRIDGE, 0, there)) == known | pairs(*new)
 
 
-def test_a_dead_end_of_one_way_streets_is_opened() -> None:
+def test_a_dead_end_of_one_way_streets_is_connected() -> None:
     # Without cyd, dan cannot be reached and bob leads nowhere.
     live = over(STREETS, 0, ["ada", "bob", "dan"])
     assert live.directed and is_connected(live)
@@ -155,7 +155,7 @@ def test_a_dead_end_of_one_way_streets_is_opened() -> None:
     assert np.allclose(dense(live).sum(axis=0), 1)
 
 
-def test_a_tree_inside_a_file_has_the_file_s_names() -> None:
+def test_a_tree_inside_a_file_has_the_files_names() -> None:
     spec = f"spanning-tree:of={BRIDGE}"
     strict = parse(spec, 7)
     assert strict.names == parse(BRIDGE).names

@@ -17,7 +17,7 @@ def spec_of(sizes: list[int], how: str = "") -> str:
 
 
 @given(sizes, st.sampled_from(["", "ring", "path", "star", "complete"]))
-def test_inside_a_host_everybody_is_linked_and_between_hosts_there_is_a_link_for_each_pair(
+def test_hosts_are_complete_inside_with_one_link_for_each_linked_pair(
     sizes: list[int], between: str
 ) -> None:
     graph = parse(spec_of(sizes, between and f",between={between}")).graph()
@@ -29,7 +29,7 @@ def test_inside_a_host_everybody_is_linked_and_between_hosts_there_is_a_link_for
     assert linked == sorted(tuple(sorted(edge)) for edge in expected.edges if edge[0] != edge[1])
 
 
-def test_a_host_s_links_are_dealt_to_its_nodes_in_turn() -> None:
+def test_a_hosts_links_go_to_its_nodes_in_turn() -> None:
     graph = parse("hosts:sizes=3x1x1x1x1,between=star").graph()
     host_links = [sum(other > 2 for other in graph[node]) for node in range(3)]
     assert host_links == [2, 1, 1]
@@ -45,12 +45,12 @@ def test_hosts_keep_their_proportions_when_peers_come_and_go(sizes: list[int], n
     assert resize(sizes, sum(sizes)) == sizes
 
 
-def test_sizes_beyond_any_integer_of_numpy_are_proportions_still() -> None:
+def test_sizes_beyond_numpy_integers_are_still_proportions() -> None:
     assert resize([10**30, 3 * 10**30], 8) == [2, 6]
     assert over(f"hosts:sizes={10**30}x{10**30}", 0, ids(4)).n == 4
 
 
-def test_a_peer_more_moves_each_border_by_one_at_most() -> None:
+def test_one_more_peer_moves_each_border_by_at_most_one() -> None:
     for n in range(10, 40):
         ends = [np.cumsum(resize([4, 4, 8, 16], more)) for more in (n, n + 1)]
         assert all(0 <= after - before <= 1 for before, after in zip(*ends, strict=True))

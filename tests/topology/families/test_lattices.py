@@ -1,4 +1,4 @@
-"""Families that one could draw by hand, held against networkx and arithmetic."""
+"""Families that can be drawn by hand, compared with networkx and arithmetic."""
 
 from math import ceil, log2
 
@@ -17,7 +17,7 @@ sides = st.tuples(st.integers(2, 6), st.integers(2, 6))
 
 
 def simple(graph: nx.Graph) -> nx.Graph:
-    """The same with nodes numbered in order, and each edge once."""
+    """The same graph with nodes numbered in order, and each edge once."""
     return nx.Graph(nx.convert_node_labels_to_integers(graph, ordering="sorted"))
 
 
@@ -28,7 +28,7 @@ def same(spec: str, expected: nx.Graph, n: int | None = None) -> bool:
     }
 
 
-def test_graphs_of_a_name_are_those_of_networkx() -> None:
+def test_named_graphs_match_networkx() -> None:
     for n in (1, 2, 3, 4, 9, 16):
         assert same("ring", nx.cycle_graph(n))
         assert same("path", nx.path_graph(n))
@@ -42,7 +42,7 @@ def test_graphs_of_a_name_are_those_of_networkx() -> None:
 
 
 @given(sides)
-def test_grids_and_tori_are_those_of_networkx(shape: tuple[int, int]) -> None:
+def test_grids_and_tori_match_networkx(shape: tuple[int, int]) -> None:
     rows, columns = shape
     spec = f"rows={rows},cols={columns}"
     assert same(f"grid:{spec}", nx.grid_2d_graph(rows, columns))
@@ -50,13 +50,13 @@ def test_grids_and_tori_are_those_of_networkx(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(("n", "rows"), [(4, 2), (12, 3), (16, 4), (22, 2), (36, 6), (40, 5)])
-def test_unless_told_a_torus_is_as_near_to_a_square_as_it_can_be(n: int, rows: int) -> None:
+def test_by_default_a_torus_is_as_near_to_a_square_as_possible(n: int, rows: int) -> None:
     told = parse(f"torus:rows={rows}", n)
     assert nx.utils.graphs_equal(parse("torus", n).graph(), told.graph())
 
 
 @given(sizes)
-def test_exponential_neighbors_stand_at_powers_of_two_nearest_first(n: int) -> None:
+def test_exponential_neighbors_are_at_powers_of_two_nearest_first(n: int) -> None:
     exponential = parse("exponential", n)
     powers = [2**power for power in range(ceil(log2(n)))]
     for node in (0, n // 2, n - 1):
@@ -70,7 +70,7 @@ def test_the_one_peer_schedule_takes_them_in_turn(n: int, round: int) -> None:
     assert one == (all_of_them[round % len(all_of_them)],) if n > 1 else one == ()
 
 
-def test_two_nodes_push_to_each_other_in_every_family_of_pairs_or_more() -> None:
+def test_two_nodes_push_to_each_other_in_every_family() -> None:
     specs = ["ring", "path", "star", "complete", "tree", "hypercube", "exponential", "base-k"]
     specs += ["one-peer-exponential", "hypercube-matching", "random-matching", "equi-static:m=1"]
     for spec in specs:
@@ -79,7 +79,7 @@ def test_two_nodes_push_to_each_other_in_every_family_of_pairs_or_more() -> None
 
 
 @pytest.mark.parametrize("n", range(1, 41))
-def test_a_live_grid_has_rows_of_one_length_but_for_the_last(n: int) -> None:
+def test_a_live_grid_has_rows_of_one_length_except_the_last(n: int) -> None:
     for spec in ("grid", "grid:cols=3", "grid:rows=4"):
         graph = over(spec, 0, ids(n)).graph()
         steps = {abs(a - b) for a, b in graph.edges}
@@ -91,14 +91,14 @@ def test_a_live_grid_has_rows_of_one_length_but_for_the_last(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [5, 7, 11, 13, 23, 37, 61, 97])
-def test_a_live_torus_of_prime_size_has_degree_four_and_ways_as_short(n: int) -> None:
+def test_a_live_torus_of_prime_size_has_degree_four_and_short_paths(n: int) -> None:
     torus = over("torus", 0, ids(n))
     assert set(out_degrees(torus)) == {4}
     assert nx.diameter(torus.graph()) <= n**0.5
 
 
 @pytest.mark.parametrize("n", [*range(1, 18), 31, 32, 33, 50, 63, 64])
-def test_an_incomplete_hypercube_lacks_only_those_who_are_not_there(n: int) -> None:
+def test_an_incomplete_hypercube_lacks_only_the_missing_nodes(n: int) -> None:
     dimensions = ceil(log2(n))
     cube = over("hypercube", 0, ids(n))
     whole = simple(nx.hypercube_graph(dimensions)) if dimensions else nx.empty_graph(1)
@@ -109,27 +109,25 @@ def test_an_incomplete_hypercube_lacks_only_those_who_are_not_there(n: int) -> N
 
 
 @pytest.mark.parametrize(("spec", "n", "rounds"), [("moshpit", 25, 2), ("moshpit:d=3", 64, 3)])
-def test_a_moshpit_whose_cells_are_all_taken_is_exact_after_a_round_of_each_axis(
-    spec: str, n: int, rounds: int
-) -> None:
+def test_a_full_moshpit_is_exact_after_a_round_of_each_axis(spec: str, n: int, rounds: int) -> None:
     topology = parse(spec, n, seed=3)
     assert topology.period == rounds
     product = np.linalg.multi_dot([dense(topology, round) for round in range(rounds)])
     assert np.allclose(product, 1 / n, rtol=0, atol=1e-15)
 
 
-def test_lines_of_a_moshpit_average_whoever_is_there() -> None:
+def test_lines_of_a_moshpit_average_their_nodes() -> None:
     topology = parse("moshpit:side=8", 30, seed=1)
     for round in range(2):
         matrix = dense(topology, round)
         sizes = {tuple(np.flatnonzero(row)): row.max() for row in matrix}
         assert sorted(node for line in sizes for node in line) == list(range(30))
         assert all(share == pytest.approx(1 / len(line)) for line, share in sizes.items())
-    # Of other seeds, other cells are taken.
+    # Other seeds use other cells.
     assert not np.array_equal(dense(topology), dense(parse("moshpit:side=8", 30, seed=2)))
 
 
-def test_of_far_too_many_cells_the_first_are_taken_which_connect_all() -> None:
+def test_with_far_too_many_cells_the_first_are_used_which_connect_all() -> None:
     topology = parse("moshpit:side=50", 4)
     assert out_degrees(topology, 0) == [3, 3, 3, 3]
     assert out_degrees(topology, 1) == [0, 0, 0, 0]

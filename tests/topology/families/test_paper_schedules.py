@@ -1,4 +1,4 @@
-"""Schedules as their papers have them."""
+"""Schedules as in their papers."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 
 
 def is_mean(matrix: Matrix) -> bool:
-    """Whether everybody has the exact average."""
+    """Return whether all nodes have the exact average."""
     return bool(np.allclose(matrix, 1 / len(matrix), rtol=0, atol=1e-12))
 
 
@@ -28,10 +28,10 @@ def is_mean(matrix: Matrix) -> bool:
     ("k", "n", "rounds"),
     [(1, 8, 3), (2, 9, 2), (2, 18, 3), (3, 64, 3), (3, 48, 3), (4, 30, 3), (5, 30, 2)],
 )
-def test_base_k_takes_a_round_for_each_factor_where_none_need_exceed_k_plus_1(
+def test_base_k_takes_a_round_per_factor_if_none_exceeds_k_plus_1(
     k: int, n: int, rounds: int
 ) -> None:
-    """Algorithm 1, with as few factors as there can be."""
+    """Algorithm 1, with as few factors as possible."""
     assert parse(f"base-k:k={k}", n).period == rounds
 
 
@@ -60,7 +60,7 @@ def test_hypercube_matching_pairs_i_with_i_xor_2_to_the_t(k: int) -> None:
 
 
 def basis(n: int, shift: int) -> Matrix:
-    """A(u): (n-1)/n of the node u places behind, and 1/n of one's own."""
+    """A(u): (n-1)/n of the node u places behind, and 1/n of the node's own."""
     nodes = np.arange(n)
     matrix = np.eye(n) / n
     matrix[(nodes + shift) % n, nodes] += (n - 1) / n
@@ -98,7 +98,7 @@ def test_od_equi_dyn_takes_each_of_its_shifts() -> None:
 
 
 def greedy(n: int, shift: int, start: int) -> dict[int, int]:
-    """Algorithm 3: from a start on, in turn, who is free takes the one a shift ahead, if free."""
+    """Algorithm 3: from a start on, each free node pairs with the one a shift ahead, if free."""
     partner: dict[int, int] = {}
     for step in range(n):
         node = (start + step) % n
@@ -152,9 +152,9 @@ def test_all_shifts_are_equally_likely() -> None:
     assert set(drawn) == set(range(1, 13)) and is_uniform(drawn, 12)
 
 
-def test_a_node_more_leaves_most_shifts_as_they_are() -> None:
+def test_one_more_node_changes_few_shifts() -> None:
     def places(n: int) -> set[int]:
-        """To either side."""
+        """The places on either side."""
         shifts = draw_shifts(n, 6, 0)
         return {shift if shift <= n / 2 else shift - n for shift in shifts}
 

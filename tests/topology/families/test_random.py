@@ -1,4 +1,4 @@
-"""Random graphs that hardly move when a peer comes or goes."""
+"""Random graphs that hardly change when a peer joins or leaves."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -22,7 +22,7 @@ def links(spec: str, live: list[str]) -> Links:
 
 
 def leaves(spec: str) -> Iterator[tuple[int, Links, Links, set[str]]]:
-    """Who leaves, links of others that are lost, links that are new, and whom it was linked to."""
+    """For each leaver: links of others that are lost, new links, and its former neighbors."""
     before = links(spec, LIVE)
     for place in range(0, len(LIVE), 3):
         gone = LIVE[place]
@@ -35,7 +35,7 @@ def leaves(spec: str) -> Iterator[tuple[int, Links, Links, set[str]]]:
 def test_each_cycle_of_a_regular_graph_closes_around_the_gap(d: int) -> None:
     for _, lost, new, had in leaves(f"random-regular:d={d}"):
         assert lost == set() and all(link <= had for link in new)
-        # Fewer where cycles close over a link that is there already.
+        # Fewer if a cycle closes over an existing link.
         assert len(new) <= d // 2 and (len(new) == 1 or d > 2)
 
 
@@ -47,16 +47,14 @@ def test_the_matching_of_an_odd_degree_changes_a_few_pairs(d: int) -> None:
 
 
 @pytest.mark.parametrize("p", [0.01, 0.2, 0.5])
-def test_only_the_ring_closes_in_an_erdos_renyi_graph(p: float) -> None:
+def test_in_an_erdos_renyi_graph_only_the_ring_changes(p: float) -> None:
     for place, lost, new, _ in leaves(f"erdos-renyi:p={p}"):
         assert lost == set()
         assert new <= {frozenset((LIVE[place - 1], LIVE[(place + 1) % len(LIVE)]))}
 
 
 @pytest.mark.parametrize(("k", "p"), [(4, 0.0), (6, 0.0), (6, 0.3), (8, 1.0)])
-def test_a_small_world_moves_links_around_the_gap_and_those_that_led_to_it(
-    k: int, p: float
-) -> None:
+def test_a_small_world_moves_only_links_around_the_gap_and_to_it(k: int, p: float) -> None:
     hops = k // 2
     for place, lost, new, had in leaves(f"small-world:k={k},p={p}"):
         around = {LIVE[(place + hop) % len(LIVE)] for hop in range(-hops, hops + 1)}
@@ -67,7 +65,7 @@ def test_a_small_world_moves_links_around_the_gap_and_those_that_led_to_it(
 
 
 @pytest.mark.parametrize("m", [1, 2, 4])
-def test_in_a_scale_free_graph_only_who_chose_a_peer_chooses_again(m: int) -> None:
+def test_in_a_scale_free_graph_only_peers_that_chose_the_leaver_choose_again(m: int) -> None:
     for _, lost, new, had in leaves(f"scale-free:m={m}"):
         assert lost == set()
         assert all(link & had for link in new) and len(new) <= len(had)
@@ -77,11 +75,11 @@ def test_in_a_scale_free_graph_only_who_chose_a_peer_chooses_again(m: int) -> No
 def test_a_live_regular_graph_has_nearly_its_degree(d: int) -> None:
     degrees = sorted(dict(over(f"random-regular:d={d}", 1, LIVE).graph().degree).values())
     assert degrees[-1] == d
-    # Two cycles share about 2 links, whatever n is; each takes one from two peers.
+    # Two cycles share about 2 links for any n; each costs two peers one link.
     assert sum(d - degree for degree in degrees) <= d * d
 
 
-def test_a_live_erdos_renyi_graph_has_as_many_links_as_p_says() -> None:
+def test_a_live_erdos_renyi_graph_has_the_number_of_links_given_by_p() -> None:
     live = ids(200)
     edges = over("erdos-renyi:p=0.3", 0, live).graph().number_of_edges()
     pairs = 200 * 199 / 2
@@ -93,7 +91,7 @@ def test_without_rewiring_a_small_world_is_the_strict_one() -> None:
     assert np.array_equal(dense(live), dense(strict))
 
 
-def test_rewiring_a_small_world_makes_ways_short() -> None:
+def test_rewiring_a_small_world_shortens_paths() -> None:
     live = ids(200)
     lattice, rewired = (over(f"small-world:k=4,p={p}", 0, live).graph() for p in (0, 0.5))
     assert nx.diameter(lattice) == 50 and nx.diameter(rewired) < 15
@@ -103,12 +101,12 @@ def test_a_live_scale_free_graph_has_hubs_and_m_links_for_each_newcomer() -> Non
     live = ids(400)
     graph = over("scale-free:m=2", 0, live).graph()
     degrees = sorted((degree for _, degree in graph.degree), reverse=True)
-    # Links that coincide are one.
+    # Coinciding links count once.
     assert 0.9 * 2 * 400 < graph.number_of_edges() < 2 * 400
     # 1 / sqrt(s) of the mean: about m sqrt(n) for the first, against m for the last.
     assert degrees[0] > 10 * degrees[200]
 
 
-def test_over_a_history_of_joins_each_takes_two_links_from_the_others() -> None:
+def test_in_a_series_of_joins_each_takes_two_links_from_the_others() -> None:
     views = [links("random-regular:d=4", LIVE[:n]) for n in range(20, 41)]
     assert all(len(before - after) <= 2 for before, after in pairwise(views))

@@ -1,4 +1,4 @@
-"""Rounds that are drawn at random: fair, fresh and independent of who asks."""
+"""Random rounds: fair, fresh, and the same for all callers."""
 
 from collections import Counter
 from itertools import combinations
@@ -12,7 +12,7 @@ from rumor.topology import parse
 from ..samples import dense, is_uniform
 
 
-def test_all_pairs_are_equally_likely_to_be_matched_and_to_sit_out_where_n_is_odd() -> None:
+def test_all_pairs_are_equally_likely_and_so_are_nodes_that_sit_out() -> None:
     matching = parse("random-matching", 7)
     rounds = [[matching.neighbors(node, round) for node in range(7)] for round in range(1500)]
     pairs = Counter(
@@ -50,7 +50,7 @@ def test_families_do_not_draw_the_same_rounds() -> None:
     assert any(not np.array_equal(dense(matching, r), dense(pairs, r)) for r in range(3))
 
 
-def test_in_the_local_epidemic_a_receiver_averages_whatever_came() -> None:
+def test_in_the_local_epidemic_a_receiver_averages_what_arrives() -> None:
     matrix = dense(parse("epidemic-local:s=3", 12), 5)
     for row in matrix:
         assert np.allclose(row[row > 0], 1 / np.count_nonzero(row))

@@ -1,4 +1,4 @@
-"""A family from outside: registered, typed, built, analyzed, laid over live peers, and gone."""
+"""A family from outside is registered, parsed, built, analyzed, used on live peers, and removed."""
 
 from collections.abc import Iterator
 
@@ -53,7 +53,7 @@ def test_a_family_from_outside_is_parsed_built_and_analyzed_like_any_other() -> 
 
 
 @pytest.mark.parametrize("name", ["ring", "", "a:b", "a,b", "a=b", "-"])
-def test_a_name_that_is_taken_or_cannot_be_typed_is_refused(name: str) -> None:
+def test_a_name_that_is_taken_or_invalid_is_refused(name: str) -> None:
     before = dict(FAMILIES)
     with pytest.raises(TopologyError):
         register(name, BAND)

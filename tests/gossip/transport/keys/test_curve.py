@@ -1,4 +1,4 @@
-"""Real sockets with keys: who gets in, in whose name, and what a revocation closes."""
+"""Real sockets with keys: which machines are admitted, under which names, and revocations."""
 
 import socket as sockets
 from collections.abc import Callable, Iterator
@@ -84,7 +84,7 @@ def hear(
 
 
 def turned_away(one: Transport, other: Transport, place: str, word: str = "") -> str:
-    """Why the other one gets no answer, once it knows; nothing of it is heard."""
+    """The reason why the other end gets no answer, once it knows; none of its messages arrives."""
     came = run(
         one, other, until=lambda: not other.greet(place, [b"hi"]) and word in other.refusal(place)
     )
@@ -92,7 +92,7 @@ def turned_away(one: Transport, other: Transport, place: str, word: str = "") ->
     return other.refusal(place)
 
 
-def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitStack) -> None:
+def test_members_receive_messages_and_know_the_senders(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     header, key = hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
     assert two.keyring is not None and (header, key) == (b"hi", two.keyring.public)
@@ -102,7 +102,7 @@ def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitS
 
 
 @pytest.mark.extended
-def test_a_machine_that_the_roster_lacks_is_let_in_as_soon_as_it_has_it(
+def test_a_machine_is_admitted_as_soon_as_the_roster_lists_it(
     swarm: Swarm, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, late = pair(swarm, stack, "m1", "m4")
@@ -121,7 +121,7 @@ def raw(stack: ExitStack, kind: int) -> "zmq.Socket[bytes]":
     return socket
 
 
-def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack: ExitStack) -> None:
+def test_messages_of_a_stranger_without_keys_do_not_arrive(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     assert one.address is not None
     stranger = raw(stack, zmq.DEALER)
@@ -131,7 +131,9 @@ def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack:
 
 
 @pytest.mark.extended
-def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: ExitStack) -> None:
+def test_messages_of_a_stranger_with_its_own_key_do_not_arrive(
+    swarm: Swarm, stack: ExitStack
+) -> None:
     one = open_one(stack, swarm.keyring("m1"))
     assert one.address is not None and one.keyring is not None
     stranger = raw(stack, zmq.DEALER)
@@ -143,7 +145,7 @@ def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: Exit
 
 
 @pytest.mark.extended
-def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
+def test_bytes_that_are_not_a_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     port = int((one.address or "").rsplit(":", 1)[1])
     with sockets.create_connection(("127.0.0.1", port)) as stranger:
@@ -152,7 +154,7 @@ def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) 
 
 
 @pytest.mark.extended
-def test_a_machine_that_the_address_does_not_name_hears_nothing(
+def test_a_machine_with_another_key_than_the_address_receives_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = pair(swarm, stack)
@@ -181,7 +183,9 @@ def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: Ex
     assert not one.refused
 
 
-def test_a_revoked_machine_is_cut_off_and_the_others_go_on(swarm: Swarm, stack: ExitStack) -> None:
+def test_a_revoked_machine_is_cut_off_and_the_others_continue(
+    swarm: Swarm, stack: ExitStack
+) -> None:
     one, two, three = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
     place = place_of(one)
     for each, name in ((two, "m2"), (three, "m3")):
@@ -198,19 +202,19 @@ def test_a_revoked_machine_is_cut_off_and_the_others_go_on(swarm: Swarm, stack: 
         expelled.update(one.take_expelled())
         return bool(expelled)
 
-    # The revoked one is not polled: it has no part in how fast it is cut off.
+    # The revoked machine is not polled: being cut off does not depend on it.
     run(until=has_expelled)
     assert expelled == {"m2"} and one.address == before
     key = hear(one, three, say=lambda: three.greet(place, [b"again"]), header=b"again")[1]
     assert three.keyring is not None and key == three.keyring.public
     says_more = partial(two.greet, place, [b"more"])
     heard = run(one, two, until=lambda: not says_more() and bool(two.refusal(place)))
-    # What the third one said may have been on its way twice.
+    # The third one's message may have been sent twice.
     assert {who for _, who in heard} <= {key}
 
 
 @pytest.mark.extended
-def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: ExitStack) -> None:
+def test_a_new_roster_reaches_machines_with_old_files(swarm: Swarm, stack: ExitStack) -> None:
     one, two, three = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
     for each in (one, two, three):
         for other in (one, two, three):
@@ -229,9 +233,7 @@ def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: Exi
 
 
 @pytest.mark.extended
-def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
-    swarm: Swarm, stack: ExitStack
-) -> None:
+def test_an_unsigned_roster_is_refused_even_from_a_member(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     forged = b"RMK\x01" + swarm.roster.text.encode().replace(b"version 4", b"version 9")
 
@@ -244,7 +246,7 @@ def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
 
 
 @pytest.mark.extended
-def test_nobody_is_let_in_where_nobody_answers_for_keys(swarm: Swarm, stack: ExitStack) -> None:
+def test_without_the_key_handler_no_machine_is_admitted(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     place = place_of(one)
     curve = one._curve

@@ -1,4 +1,4 @@
-"""A key's file, its names, and what its owner signs."""
+"""The file of a key, its names, and its signatures."""
 
 import sys
 from dataclasses import replace
@@ -27,14 +27,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "m1.key"
 
 
-def test_a_key_comes_back_from_its_file(path: Path) -> None:
+def test_a_key_is_read_back_from_its_file(path: Path) -> None:
     key = Key.generate("gpu-*")
     key.write(path)
     assert Key.read(path) == key
     assert key.line == f"gpu-* {key_text(key.public)}"
 
 
-def test_a_key_is_its_owners_alone(path: Path) -> None:
+def test_a_key_file_is_readable_by_its_owner_only(path: Path) -> None:
     ADA.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
     for mode in (0o640, 0o604, 0o620):
@@ -64,14 +64,14 @@ def test_a_key_is_never_overwritten(path: Path) -> None:
         "rumor key 1\nad\xe4 x\n",
     ],
 )
-def test_what_is_no_key_is_refused_in_words(path: Path, content: str) -> None:
+def test_invalid_keys_are_refused_with_an_explanation(path: Path, content: str) -> None:
     path.write_text(content)
     path.chmod(0o600)
     with pytest.raises(ConfigError, match=r"m1\.key is not a key of `rumor keys make`"):
         Key.read(path)
 
 
-def test_a_key_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_key_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"m1\.key cannot be read"):
         Key.read(tmp_path / "m1.key")
     with pytest.raises(ConfigError, match="cannot be written"):
@@ -79,7 +79,7 @@ def test_a_key_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["", "a b", "*x", "a**", "x" * 41, "a\n"])
-def test_names_that_no_peer_can_have_are_refused(name: str) -> None:
+def test_invalid_peer_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="no peer can be called"):
         Key.generate(name)
 
@@ -87,7 +87,7 @@ def test_names_that_no_peer_can_have_are_refused(name: str) -> None:
 def test_a_key_has_one_text() -> None:
     text = key_text(b"\xff" * 32)
     assert key_bytes(text) == b"\xff" * 32
-    # The last letter has two bits to spare: another one would be a second text of the same key.
+    # The last letter has two unused bits, so another letter would be a second text of the same key.
     for other in (text[:-1] + "9", text + "=", text[:-1], text.replace("_", "/"), "\xe4" * 43):
         with pytest.raises(ValueError, match="is not a key"):
             key_bytes(other)
@@ -108,13 +108,13 @@ def test_a_pattern_covers_names(pattern: str, name: str, covered: bool) -> None:
     assert covers(pattern, name) is covered
 
 
-def test_a_missing_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[keys\]'"):
         ADA.sign(b"")
 
 
-def test_a_request_to_stop_is_signed_by_the_owner_for_one_swarm_and_these_lives() -> None:
+def test_a_stop_is_signed_by_the_owner_for_one_swarm_and_given_incarnations() -> None:
     signed = signed_stop(ADA, SWARM, STOP)
     assert is_stop_signed(ADA.signs, SWARM, signed)
     assert not is_stop_signed(ADA.signs, bytes(15) + b"x", signed)

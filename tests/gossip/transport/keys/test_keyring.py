@@ -1,4 +1,4 @@
-"""A keyring while its peer runs: a roster's file that changes, and what members tell."""
+"""A keyring while its peer runs: changes of the roster's file, and rosters from members."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def keyring(swarm: Swarm, clock: SimpleNamespace) -> Keyring:
     return Keyring(Key.read(swarm.folder / "m1.key"), Roster.read(path), path, lambda: clock.now_s)
 
 
-def test_a_peer_whose_key_is_not_let_in_does_not_start(swarm: Swarm) -> None:
+def test_a_peer_whose_key_is_not_admitted_does_not_start(swarm: Swarm) -> None:
     swarm.revoke("m1")
     with pytest.raises(ConfigError, match=r"is not let in by .*: version 4 of the roster does not"):
         swarm.keyring("m1")
@@ -52,7 +52,7 @@ def test_a_key_and_a_roster_belong_together(swarm: Swarm) -> None:
             read_keyring(key, roster)
 
 
-def test_one_that_is_alone_may_dial_itself(tmp_path: Path) -> None:
+def test_a_lone_machine_may_dial_itself(tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     keyring = read_keyring(swarm.owner_key(), swarm.file())
     assert keyring is not None and keyring.candidates() == [keyring.public]
@@ -64,7 +64,7 @@ def test_a_changed_roster_file_is_read_while_the_peer_runs(
     other = keyring.candidates()[1]
     swarm.revoke("m2")
     swarm.file()
-    assert not keyring.look()  # not so soon again
+    assert not keyring.look()  # not again so soon
     clock.now_s += 1
     assert keyring.look()
     assert other not in keyring.machines
@@ -75,7 +75,7 @@ def test_a_changed_roster_file_is_read_while_the_peer_runs(
 EVE = Roster.init(Key.generate("eve"))
 
 
-def test_a_file_that_is_damaged_gone_another_owners_or_older_changes_nothing(
+def test_a_damaged_missing_foreign_or_older_file_changes_nothing(
     swarm: Swarm, keyring: Keyring, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, old = swarm.folder / "roster", swarm.roster
@@ -97,7 +97,7 @@ def test_a_file_that_is_damaged_gone_another_owners_or_older_changes_nothing(
     assert len(keyring.machines) == 2 and keyring.roster.version == 4
 
 
-def test_what_members_tell_is_taken_once_and_kept_on_disk(swarm: Swarm, keyring: Keyring) -> None:
+def test_a_members_roster_is_used_once_and_saved(swarm: Swarm, keyring: Keyring) -> None:
     old = swarm.roster.text.encode()
     swarm.machine("m3")
     told = swarm.roster.text.encode()
@@ -107,7 +107,7 @@ def test_what_members_tell_is_taken_once_and_kept_on_disk(swarm: Swarm, keyring:
     assert not keyring.look()
 
 
-def test_a_roster_that_cannot_be_kept_counts_all_the_same(
+def test_a_roster_that_cannot_be_saved_still_counts(
     swarm: Swarm, keyring: Keyring, caplog: pytest.LogCaptureFixture
 ) -> None:
     swarm.machine("m3")
@@ -117,7 +117,7 @@ def test_a_roster_that_cannot_be_kept_counts_all_the_same(
     assert "the new roster cannot be kept" in caplog.text
 
 
-def test_a_peer_that_is_revoked_is_told_so_and_remembers(swarm: Swarm, keyring: Keyring) -> None:
+def test_a_revoked_peer_is_told_so_and_remembers(swarm: Swarm, keyring: Keyring) -> None:
     swarm.revoke("m1")
     with pytest.raises(TransportError, match="no longer admitted: version 4 of the roster"):
         keyring.take(swarm.roster.text.encode())

@@ -1,4 +1,4 @@
-"""Whom a roster lets in, what changes it, and what is refused as one."""
+"""The machines that a roster admits, changes to it, and texts that are not one."""
 
 import itertools
 from pathlib import Path
@@ -24,20 +24,20 @@ def changed(before: str, after: str) -> bytes:
     return text.replace(before, after).encode()
 
 
-def test_a_roster_comes_back_from_its_text() -> None:
+def test_a_roster_is_read_back_from_its_text() -> None:
     roster = with_bob()
     assert Roster.from_text(roster.text.encode()) == roster
     assert roster.version == 2 and [*roster.machines.values()] == ["ada", "bob"]
 
 
-def test_whom_it_lists_it_lets_in_and_of_others_it_says_what_to_do() -> None:
+def test_it_admits_listed_machines_and_says_what_others_should_do() -> None:
     eve = Key.generate("eve-*")
     assert not with_bob().why_not(BOB)
     told = f"rumor keys add ROSTER 'eve-*' {key_text(eve.public)} --key OWNER.key"
     assert told in with_bob().why_not(eve)
 
 
-def test_a_key_that_is_added_again_has_the_name_that_was_given_last() -> None:
+def test_a_key_that_is_added_again_gets_the_new_name() -> None:
     roster = with_bob().with_machines(ADA, [("gpu-*", BOB.public)])
     assert [*roster.machines.values()] == ["ada", "gpu-*"] and roster.version == 3
 
@@ -49,7 +49,7 @@ def test_a_machine_is_revoked_by_name_or_key() -> None:
         assert "does not list it" in after.why_not(BOB)
 
 
-def test_of_two_machines_of_a_name_both_are_revoked_by_it_and_one_by_its_key() -> None:
+def test_a_shared_name_revokes_both_machines_and_a_key_only_one() -> None:
     other = Key.generate("bob")
     both = with_bob().with_machines(ADA, [("bob", other.public)])
     assert [*both.without(ADA, ["bob", "bob"]).machines] == [ADA.public]
@@ -65,7 +65,7 @@ def test_only_the_owner_changes_a_roster() -> None:
         with_bob().without(ADA, ["eve"])
 
 
-def test_what_is_no_name_or_a_machine_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_names_and_too_many_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="no peer can be called 'a b'"):
         with_bob().with_machines(ADA, [("a b", bytes(32))])
     monkeypatch.setattr(module, "MACHINES_MAX", 2)
@@ -73,7 +73,7 @@ def test_what_is_no_name_or_a_machine_too_many_is_refused(monkeypatch: pytest.Mo
         with_bob().with_machines(ADA, [("eve", bytes(32))])
 
 
-def test_the_larger_version_of_the_owner_wins_and_of_equal_ones_the_same_for_all() -> None:
+def test_the_larger_version_wins_and_ties_resolve_alike_everywhere() -> None:
     older = with_bob()
     newer = older.without(ADA, ["bob"])
     assert older.newest(newer) is newer and newer.newest(older) is newer
@@ -93,7 +93,7 @@ def test_the_larger_version_of_the_owner_wins_and_of_equal_ones_the_same_for_all
         (f"owner {key_text(ADA.public)}", f"owner {key_text(BOB.public)}"),
     ],
 )
-def test_whatever_is_changed_the_owners_signature_does_not_fit(before: str, after: str) -> None:
+def test_any_change_invalidates_the_owners_signature(before: str, after: str) -> None:
     with pytest.raises(ValueError, match="signature does not fit"):
         Roster.from_text(changed(before, after))
 
@@ -124,7 +124,7 @@ def test_whatever_is_changed_the_owners_signature_does_not_fit(before: str, afte
     ],
     ids=itertools.count(),
 )
-def test_what_is_no_roster_is_refused_in_words(text: bytes, tmp_path: Path) -> None:
+def test_invalid_rosters_are_refused_with_an_explanation(text: bytes, tmp_path: Path) -> None:
     with pytest.raises(ValueError):
         Roster.from_text(text)
     path = tmp_path / "roster"
@@ -133,7 +133,7 @@ def test_what_is_no_roster_is_refused_in_words(text: bytes, tmp_path: Path) -> N
         Roster.read(path)
 
 
-def test_a_roster_that_is_not_there_or_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_missing_or_unwritable_roster_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere cannot be read"):
         Roster.read(tmp_path / "nowhere")
     with pytest.raises(OSError):
