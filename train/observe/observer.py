@@ -59,8 +59,12 @@ _NAP_S: Final = 0.02
 # Queries without an answer, after which a member that no other one believes alive is not queried.
 _MISSES_MAX: Final = 30
 
-# Rates cover this many seconds, as a slow peer may take a second for a step.
+# Most addresses of a member, besides the given ones.
+_PLACES_MAX: Final = 8
+
+# Rates cover this many seconds, as a slow peer may take a second for a step, but not more answers.
 _WINDOW_S: Final = 5.0
+_RECENT_MAX: Final = 256
 
 
 class _Answers:
@@ -76,7 +80,7 @@ class _Answers:
         """Its last complete list of other members, which arrived at `listed_s`."""
         self.listed_s = -math.inf
         # Counts by name, those of a link by its peer and direction, at times of the peer's clock.
-        self._recent: deque[tuple[float, dict[Any, float]]] = deque()
+        self._recent: deque[tuple[float, dict[Any, float]]] = deque(maxlen=_RECENT_MAX)
 
     def add(self, status: Status, now: float) -> None:
         # An answer by another of its addresses may overtake an earlier one.
@@ -110,7 +114,8 @@ class _Answers:
 
     def forget_rates(self) -> None:
         """Tell no rates until another answer has arrived."""
-        self._recent = deque([self._recent[-1]])
+        while len(self._recent) > 1:
+            self._recent.popleft()
 
     def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
         """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
@@ -204,8 +209,8 @@ class _Target:
     """Id of the expected peer; empty for any."""
     answers: _Answers | None = None
     misses: int = 0
-    """Number of queries in a row without an answer, with that of this poll; a poll waits only for
-    targets with one."""
+    """Number of queries in a row without an answer, with that of this poll, and at most two as long
+    as others believe it alive; a poll waits only for targets with one."""
     is_sent: bool = False
     wants_members: bool = False
     pages: list[Sighting] = field(default_factory=list)
@@ -215,6 +220,10 @@ class _Target:
     def last(self) -> PeerId:
         """Id after which the next page of members starts."""
         return self.pages[-1].member.id if self.pages else ""
+
+    def put_first(self, places: Sequence[str]) -> None:
+        others = (place for place in self.places if place not in places)
+        self.places = (*places, *others)[: max(_PLACES_MAX, len(self.places))]
 
 
 class Observer:
@@ -280,10 +289,9 @@ class Observer:
                 self._take(received)
         if not self._schema:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
-        others = self._reports()
         if 0 in misses:
-            self._forget_gone(others)
-        return self._view(others)
+            self._forget_gone()
+        return self._view(self._reports())
 
     def probe(self, member: PeerView) -> Probe:
         """Return a probe of a member that has answered the last poll, at its address."""
@@ -352,7 +360,7 @@ class Observer:
         twin = self._target_of(status.me.id)
         if twin is not None and twin is not target:
             # Two targets have turned out to be one peer: one that answered the last poll stays.
-            if twin.misses <= 1:
+            if twin.answers is not None and twin.misses <= 1:
                 self._targets.remove(target)
                 return
             self._targets.remove(twin)
@@ -360,9 +368,8 @@ class Observer:
         elif twin is None:
             # Its address may have been another peer's before.
             target.answers = None
-        if received.place in target.places:
-            others = (place for place in target.places if place != received.place)
-            target.places = (received.place, *others)
+        # For a name, that is the address that it stands for.
+        target.put_first([received.place])
         target.id, target.misses = status.me.id, 0
         self._swarm, self._schema = envelope.swarm or self._swarm, envelope.schema
         self._record(target, status)
@@ -398,23 +405,22 @@ class Observer:
                 continue
             target = known.get(member.id)
             if target is not None:
-                fresh = tuple(a for a in member.addresses if a not in target.places)
-                if fresh and target.misses > 1:
-                    target.places = (*fresh, *target.places)[:8]
+                if target.misses > 1:
+                    target.put_first(member.addresses)
+                    target.misses = 2
             elif len(self._targets) < ASKED_MAX:
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
                 target.id, target.misses, target.wants_members = member.id, 1, is_first
 
-    def _forget_gone(self, others: Mapping[PeerId, PeerView]) -> None:
+    def _forget_gone(self) -> None:
         """Stop querying members that have long been silent and that no other believes alive."""
         for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
-            if target.id not in others or others[target.id].is_gone:
-                self._targets.remove(target)
-                for place in {*target.places}.difference(*(t.places for t in self._targets)):
-                    # The connection stays open if anything arrived since the last call.
-                    self._transport.dismiss(place)
-                    self._transport.dismiss(place)
+            self._targets.remove(target)
+            for place in {*target.places}.difference(*(t.places for t in self._targets)):
+                # The connection stays open if anything arrived since the last call.
+                self._transport.dismiss(place)
+                self._transport.dismiss(place)
 
     def _reports(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""

@@ -81,6 +81,8 @@ class FakeNetwork:
         self.dialled: list[str] = []
         self.closed: list[str] = []
         self.why = ""
+        self.resolved: dict[str, str] = {}
+        """Places that names stand for, by the names' addresses."""
         self._came: deque[_Received] = deque()
 
     def __call__(self, bind: None, *, keyring: None) -> "FakeNetwork":
@@ -96,7 +98,7 @@ class FakeNetwork:
             return False
         for envelope, frame in peer.answers(decode(list(parts))):
             said = encode(replace(envelope, frame_bytes=len(frame)), frame)
-            self._came.append(_Received(said, place))
+            self._came.append(_Received(said, self.resolved.get(place, place)))
         return True
 
     def poll(self, timeout_s: float) -> Iterator[_Received]:

@@ -287,6 +287,55 @@ def test_two_addresses_may_be_of_one_peer(opened: Open, monkeypatch: pytest.Monk
     assert ids(view) == ["a"] and watch.poll(0.1).answered == 1
 
 
+def test_a_given_address_counts_where_the_peers_own_cannot_be_reached(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, network = opened()
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b", sighting("a")))
+    network.peers = {"tcp://gate:1": a, "tcp://gate:2": b}
+    network.resolved = {"tcp://gate:1": "tcp://10.9.9.9:1"}
+    made: list[str] = []
+    monkeypatch.setattr(observer_module, "Probe", lambda place, keyring: made.append(place))
+    watch = Observer(["gate:1", "gate:2"], clock=network.clock)
+    assert watch.poll(0.2).answered == 2
+    network.peers = {"tcp://gate:2": b}
+    for _ in range(3):
+        watch.poll(0.2)
+    network.peers = {"tcp://gate:1": a, "tcp://gate:2": b}
+    watch.poll(0.2)
+    view = watch.poll(0.2)
+    assert view.answered == 2
+    watch.probe(named(view, "a"))
+    assert made == ["tcp://10.9.9.9:1"]
+
+
+def test_one_that_few_believe_alive_is_not_awaited_again(opened: Open) -> None:
+    tellers = [FakePeer(status("a", sighting("b"), sighting("c"), sighting("z", Standing.DEAD)))]
+    tellers += [FakePeer(status("b", sighting("z", Standing.DEAD))), FakePeer(status("c"))]
+    z = FakePeer(status("z"))
+    watch, network = opened(*tellers, z)
+    assert tellers[2].status is not None
+    tellers[2].status = replace(tellers[2].status, members=(sighting("z"),))
+    assert watch.poll().answered == 4
+    z.status = None
+    for _ in range(2):
+        watch.poll(0.2)
+    began_s = network.now
+    for _ in range(40):
+        view = watch.poll(0.2)
+    assert network.now == began_s and named(view, "z").state == "dead"
+
+
+def test_a_flood_of_answers_fills_no_memory(opened: Open) -> None:
+    peer = FakePeer(status("a"))
+    flood = [status("a", uptime_s=5.0 + number / 1000) for number in range(1000)]
+    peer.odd = lambda question: [(answer(question, each), b"") for each in flood]
+    watch, _ = opened(peer)
+    assert watch.poll().peers[0].uptime_s == flood[-1].uptime_s
+    (target,) = watch._targets
+    assert target.answers is not None and len(target.answers._recent) == 256
+
+
 def test_why_nobody_answers_is_said(opened: Open) -> None:
     watch, network = opened()
     with pytest.raises(TransportError, match="does not answer: is a peer listening there"):
