@@ -286,6 +286,8 @@ def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
             if name or summary["further"]:
                 print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
             report(dict(each), Console())
+        if left := summary.get("leftovers"):
+            print(f"Still running, started by scripts: {', '.join(left)}.")
     whys: list[str] = []
     shown: set[str] = set()
     for name, each in swarms.items():

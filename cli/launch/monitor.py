@@ -304,7 +304,8 @@ def _last_error(folder: Path, status: int, number: int) -> str:
     if not status:
         return (
             "its process ended with exit status 0, and no peer trained to its end in it: see that "
-            "it reaches the end of a `with Peer(model)` block"
+            "it reaches the end of a `with Peer(model)` block, and is not read from stdin, which "
+            "is empty"
         )
     return with_advice(last_words(folder)) or f"exit status {status}"
 

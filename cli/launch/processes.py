@@ -7,14 +7,20 @@ for a signal at its parent's death.
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from .config import PROGRAM, Place
 from .forking import Forked, begin_forking, environment, run_rumor, signal_at_parents_death
 
 __all__ = ["ProcessGroup"]
+
+# Pool workers and resource trackers notice within this time that their parent has ended.
+_GRACE_S: Final = 2.0
 
 
 class ProcessGroup:
@@ -29,6 +35,7 @@ class ProcessGroup:
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
         """Processes in the same order."""
         self._held: dict[int, set[str]] = {}
+        self._sessions: dict[int, str] = {}
         self._orphaned = orphaned
 
     def start(self) -> None:
@@ -38,18 +45,23 @@ class ProcessGroup:
             OSError: A process could not be started; those before it run.
         """
         for place in self.places:
-            self.processes.append(_start(place, self._orphaned))
+            self.processes.append(self._start(place))
 
     def add(self, place: Place) -> None:
         """Start one more process."""
-        self.processes.append(_start(place, self._orphaned))
+        self.processes.append(self._start(place))
         self.places.append(place)
 
     def restart(self, index: int, place: Place) -> None:
         """Restart a process that has ended, from another place."""
-        self.processes[index] = _start(place, self._orphaned)
+        self.processes[index] = self._start(place)
         self.places[index] = place
         self._held.pop(index, None)
+
+    def _start(self, place: Place) -> "subprocess.Popen[bytes] | Forked":
+        process = _start(place, self._orphaned)
+        self._sessions[process.pid] = place.id
+        return process
 
     def runs(self, index: int) -> bool:
         """True if its process runs."""
@@ -129,6 +141,26 @@ class ProcessGroup:
         """Wait until all have ended."""
         for process in self.processes:
             process.wait()
+
+    def leftovers(self) -> list[str]:
+        """Name the processes that scripts started and that outlive all peers, on Linux."""
+        give_up_s = time.monotonic() + _GRACE_S
+        while (found := self._in_sessions()) and time.monotonic() < give_up_s:
+            time.sleep(_GRACE_S / 20)
+        return found
+
+    def _in_sessions(self) -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # A process may end between two lines.
+            with suppress(OSError):
+                # The name is in brackets, and may itself contain brackets and spaces.
+                before, _, after = path.read_text(errors="replace").rpartition(")")
+                state, _, _, session, *_ = after.split()
+                if state not in "ZX" and (id := self._sessions.get(int(session))):
+                    pid, _, name = before.partition(" (")
+                    found.append(f"{name} (process {pid}) of {id}")
+        return found
 
 
 def _start(place: Place, orphaned: int) -> "subprocess.Popen[bytes] | Forked":

@@ -107,7 +107,9 @@ class Swarm:
         job, places = self.job, self.group.places
         reports = () if job.training else [read_report(place.folder) or {} for place in places]
         described = job.described(reports) | {"run": str(job.out)}
-        if not isinstance(self.group, ProcessGroup):
+        if isinstance(self.group, ProcessGroup):
+            described["leftovers"] = self.group.leftovers()
+        else:
             described["unreached"] = sorted({*self.group.unreached})
         names = sorted({path.name for place in places for path in _further(place)})
         folders = [folder for place in places for folder in (*place.earlier, place.folder)]

@@ -61,7 +61,8 @@ ENDED = FINISHED | {"ended_by": "ada"}
 AFTERWARDS = "peer-0: its script failed afterwards: "
 NOT_REACHED = (
     "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
-    "to its end in it: see that it reaches the end of a `with Peer(model)` block"
+    "to its end in it: see that it reaches the end of a `with Peer(model)` block, and is not read "
+    "from stdin, which is empty"
 )
 
 
