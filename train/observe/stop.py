@@ -24,6 +24,7 @@ _ENDS: Final[Mapping[str, End]] = {
     "quiet": "merging",
     "leaving": "leaving",
     "left": "gone",
+    "dead": "lost",
 }
 
 _ROUND_S: Final = 0.3
@@ -130,7 +131,7 @@ class SwarmStop:
         for seen in view.peers:
             known, life = self.peers.get(seen.id), seen.incarnation
             if known is None:
-                if seen.state != "left" and life is not None:
+                if not seen.is_gone and life is not None:
                     self.peers[seen.id] = Stopped(id=seen.id, incarnation=life, step=seen.step)
             elif (life or 0) > known.incarnation:
                 # A peer that is back was restarted on purpose.

@@ -48,7 +48,7 @@ class PeerView:
     figures: Mapping[str, float] = field(default_factory=dict)
     """Figures that it reports, by the names in `METRICS`."""
     staleness_mean: float | None = None
-    """Mean staleness of the shares that it has mixed recently, steps."""
+    """Mean staleness of the shares that it has mixed recently, or else ever, steps."""
     distance: float | None = None
     """Distance of its model from the mean over all that answer, relative to that mean's norm and
     estimated from 256 numbers."""

@@ -124,8 +124,9 @@ def test_a_peer_that_seeks_a_swarm_is_told_as_such() -> None:
 
 
 def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
-    request = request_of(seen("x", step=1), seen("y"), seen("z"), seen("o", "left"))
-    assert sorted(request.peers) == ["x", "y", "z"]
+    gone = seen("o", "left"), seen("d", "dead")
+    request = request_of(seen("x", step=1), seen("y"), seen("z"), seen("k"), *gone)
+    assert sorted(request.peers) == ["k", "x", "y", "z"]
 
     def follow(*peers: PeerView) -> list[End]:
         request._follow(SwarmView(time_s=0.0, peers=peers))
@@ -133,8 +134,8 @@ def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
 
     told = follow(seen("x", step=7), seen("y", "quiet"), seen("z", "leaving"))
     assert told == ["asked", "merging", "leaving"] and request.peers["x"].step == 7
-    told = follow(seen("z", "left"), seen("x", incarnation=2))
-    assert told == ["back", "merging", "gone"]
+    told = follow(seen("z", "left"), seen("x", incarnation=2), seen("k", "dead"))
+    assert told == ["back", "merging", "gone"] and request.peers["k"].end == "lost"
     # What it says itself is not corrected by others; nor is what is over.
     request.peers["y"].end, request.peers["y"].weight = "done", 5
     assert follow(seen("y"), seen("z")) == ["back", "done", "gone"]
