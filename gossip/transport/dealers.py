@@ -156,7 +156,7 @@ class Dealers:
     def send(self, place: str, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a place, without waiting; False if it is not connected (yet)."""
         way = self._ways.get(place)
-        return way is not None and try_send((bulk and way.bulk) or way.control, parts)
+        return way is not None and bool(try_send((bulk and way.bulk) or way.control, parts))
 
     def reset(self, places: Collection[str]) -> None:
         """Close the connections to the given places, where there are any, and dial again."""

@@ -29,15 +29,16 @@ def open_socket(
     return socket
 
 
-def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
-    """Send without waiting; True if the message was taken. A failed socket is a TransportError."""
+def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool | None:
+    """Send without waiting; True if the message was taken, False if the queue is full, None if a
+    ROUTER has no connection of that route. A failed socket is a TransportError."""
     try:
         socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
     except zmq.Again:
         return False
     except zmq.ZMQError as error:
         if error.errno == zmq.EHOSTUNREACH:
-            return False
+            return None
         raise TransportError(f"sending failed: {reason(error)}") from None
     return True
 

@@ -205,7 +205,7 @@ class Transport:
     def answer(self, question: Received, parts: Sequence[Buffer]) -> bool:
         """Answer a message from the bound socket; False for any other, or if the queue is full."""
         route, router = question.route, self._listener.socket
-        return bool(route) and router is not None and try_send(router, [route, *parts])
+        return bool(route and router is not None and try_send(router, [route, *parts]))
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait until a message arrives, `wake` is called or the timeout expires.
@@ -261,7 +261,7 @@ class Transport:
             is_sent = self._ways.send(link, [curve.message], bulk=False)
         else:
             router = self._listener.socket
-            is_sent = router is not None and try_send(router, [link, curve.message])
+            is_sent = bool(router is not None and try_send(router, [link, curve.message]))
         if is_sent:
             curve.note_told(link)
 
@@ -304,7 +304,7 @@ class Transport:
 
     def _send_back(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
         routes = self._routes.get(peer)
-        if self._listener.socket is None or routes is None:
+        if self._listener.socket is None or not routes:
             return False
         route = routes.get(bulk)
         if route is None:
@@ -313,7 +313,12 @@ class Transport:
             if (peer, bulk) in self._reached:
                 return False
             route = next(iter(routes.values()))
-        return try_send(self._listener.socket, [route, *parts])
+        is_sent = try_send(self._listener.socket, [route, *parts])
+        if is_sent is None:
+            # The peer has dialed again, and may have sent nothing on the new connection yet.
+            self._routes[peer] = {kind: each for kind, each in routes.items() if each != route}
+            return self._send_back(peer, parts, bulk)
+        return is_sent
 
     def _send_there(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
         # It answered elsewhere than at its own addresses: behind a router that translates them, or

@@ -270,6 +270,9 @@ def test_after_a_reset_a_peer_that_only_dials_out_is_unreachable_until_it_dials(
 ) -> None:
     there = sockets.open("there")
     hidden = dials_out(sockets, "hidden", there)
+    # Both of its connections are known, and both are closed.
+    insist(sockets, hidden, "there", 1, bulk=True)
+    await_one(sockets, there, 1, bulk=True)
     sockets.reset("hidden", "there")
     sockets.settle()
     for number in range(2, 22):
