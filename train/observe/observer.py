@@ -43,7 +43,7 @@ ASKED_MAX: Final = 256
 """Most members to query; the rest are shown as the queried members report them."""
 
 _KNOWN_MAX: Final = 4096
-"""Most members to show."""
+"""Most members to show that are not queried."""
 
 # Members asked per poll for the members that they see; in a large swarm, the next poll asks others.
 _TELLERS: Final = 16
@@ -114,8 +114,7 @@ class _Answers:
 
     def forget_rates(self) -> None:
         """Tell no rates until another answer has arrived."""
-        while len(self._recent) > 1:
-            self._recent.popleft()
+        self._recent = deque([self._recent[-1]], _RECENT_MAX)
 
     def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
         """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
@@ -355,7 +354,9 @@ class Observer:
         if target is None:
             return
         if not isinstance(status := envelope.body, Status):
-            self.answers.append(envelope)
+            # One that lies must not say for another that it has stopped.
+            if envelope.source == target.id:
+                self.answers.append(envelope)
             return
         twin = self._target_of(status.me.id)
         if twin is not None and twin is not target:

@@ -147,11 +147,15 @@ def test_an_answer_to_another_question_is_passed_over(opened: Open) -> None:
     def elsewhere(question: Envelope) -> list[tuple[Envelope, bytes]]:
         others = replace(question, source="observer-1.made-up")
         hello = Hello(members=(), rooted=False, reply=False)
-        return [(answer(others, status("a")), b""), (answer(question, hello), b"")]
+        said = [answer(others, status("a"))]
+        said += [answer(question, hello, source=source) for source in ("a", "b")]
+        return [(each, b"") for each in said]
 
     peer.odd = elsewhere
     view = watch.poll()
     assert view.answered == 0
+    # What comes in answer to a post is kept, but not what it says for another.
+    assert [each.source for each in watch.answers] == ["a"]
 
 
 def test_members_are_told_in_pages_and_pages_without_an_end_end(opened: Open) -> None:
