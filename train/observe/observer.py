@@ -250,6 +250,7 @@ class Observer:
         allow_more_files()
         self._transport = Transport(None, keyring=keyring)
         self._targets: list[_Target] = []
+        self._dialled: set[str] = set()
         for places in self._seeds:
             self._add(places)
         self._events = _Events()
@@ -337,6 +338,7 @@ class Observer:
             members_after=target.last,
         )
         parts = encode(question(target.asker, body))
+        self._dialled.update(target.places)
         sent = (self._transport.greet(place, parts) for place in target.places)
         # One that is silent may be reachable only at another of its addresses.
         return any([*sent] if target.misses > 1 else sent)
@@ -416,12 +418,13 @@ class Observer:
 
     def _forget_gone(self) -> None:
         """Stop querying members that have long been silent and that no other believes alive."""
-        for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
-            self._targets.remove(target)
-            for place in {*target.places}.difference(*(t.places for t in self._targets)):
-                # The connection stays open if anything arrived since the last call.
-                self._transport.dismiss(place)
-                self._transport.dismiss(place)
+        self._targets = [target for target in self._targets if target.misses < _MISSES_MAX]
+        used = {place for target in self._targets for place in target.places}
+        for place in self._dialled - used:
+            # The connection stays open if anything arrived since the last call.
+            self._transport.dismiss(place)
+            self._transport.dismiss(place)
+        self._dialled = used
 
     def _reports(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""

@@ -289,6 +289,7 @@ def test_two_addresses_may_be_of_one_peer(opened: Open, monkeypatch: pytest.Monk
     watch = Observer([address("a"), "10.0.0.7:1"], clock=network.clock)
     view = watch.poll()
     assert ids(view) == ["a"] and watch.poll(0.1).answered == 1
+    assert network.closed == 2 * ["tcp://10.0.0.7:1"]
 
 
 def test_a_given_address_counts_where_the_peers_own_cannot_be_reached(
