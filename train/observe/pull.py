@@ -36,6 +36,9 @@ __all__ = ["PeerRead", "Pulled", "pull", "pull_once"]
 
 _GIB: Final = 1 << 30
 
+_POLLS: Final = 3
+_BETWEEN_POLLS_S: Final = 0.3
+
 # Requests for a copy that is not taken yet are repeated often. Those for excerpts, which only a
 # lost connection loses, are repeated ever less often, and on a slow link hardly at all.
 _WANTED_AGAIN_S: Final = 0.1
@@ -116,8 +119,13 @@ def pull_once(
     observer: Observer, timeout_s: float, progress: Callable[[float, str], None]
 ) -> Pulled:
     """Read the average of the swarm that *observer* watches; see `pull`."""
-    view = observer.poll()
-    live = [peer for peer in view.peers if not peer.is_gone] if view.answered else []
+    # The second poll asks a peer that has moved at its new address, and the third gets the answer.
+    for _ in range(_POLLS):
+        view = observer.poll()
+        live = [peer for peer in view.peers if not peer.is_gone] if view.answered else []
+        if view.answered >= sum(bool(peer.address) for peer in live):
+            break
+        time.sleep(_BETWEEN_POLLS_S)
     total: WeightedSum | None = None
     read: list[PeerRead] = []
     missing: dict[PeerId, str] = {}

@@ -242,8 +242,14 @@ def once(monkeypatch: pytest.MonkeyPatch, models: dict[str, Answers], **states: 
             network.peers[f"tcp://{place}"] = FakePeer(odd=models[name])
         state, address = states.get(name, "training"), "" if name == "hidden" else place
         peers.append(PeerView(id=name, state=state, source="self", address=address))
-    view = SwarmView(time_s=0.0, swarm=(b"s" * 16).hex(), answered=1, peers=tuple(peers))
-    seen: Any = SimpleNamespace(poll=lambda: view, probe=lambda member: Probe(member.address))
+    everything = SwarmView(
+        time_s=0.0, swarm=(b"s" * 16).hex(), answered=len(peers), peers=tuple(peers)
+    )
+    # At first the last one does not answer.
+    views = iter([replace(everything, answered=1, peers=everything.peers[:2]), everything])
+    seen: Any = SimpleNamespace(
+        poll=lambda: next(views), probe=lambda member: Probe(member.address)
+    )
     return pull_once(seen, 1.0, lambda done, line: None)
 
 
