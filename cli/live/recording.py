@@ -134,7 +134,8 @@ class Recording:
         shown["cut_off"] = sum(state == CUT_OFF for state in states.values())
         shown["links"] = [
             [
-                *(link.source, told.peer, link.bytes_out_s, link.bytes_in_s, told.shares_memory),
+                *(link.source, told.peer, _finite(link.bytes_out_s), _finite(link.bytes_in_s)),
+                told.shares_memory,
                 *(told.pushes, told.refusals, told.mixed, told.in_flight),
                 told.roundtrip_s or None,
             ]

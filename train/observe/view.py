@@ -130,19 +130,20 @@ class SwarmView:
         # Answers differ in time: a share that moved between them counts twice or not at all.
         told = [peer.figures for peer in self.peers if peer.source == "self"]
         held = [each["weight"] + each.get("escrow", 0.0) for each in told if "weight" in each]
-        return math.fsum(held) if held else None
+        # Not `fsum`, which raises on infinities of both signs.
+        return sum(held) if held else None
 
     @property
     def steps_s(self) -> float | None:
         """Steps per second of all members together."""
         rates = [p.steps_s for p in self.peers if p.steps_s is not None and not p.is_gone]
-        return math.fsum(rates) if rates else None
+        return sum(rates) if rates else None
 
     @property
     def consensus_distance(self) -> float | None:
         """Root mean square distance of the models from their mean, relative to its norm."""
-        found = [p.distance**2 for p in self.peers if p.distance is not None]
-        return math.sqrt(math.fsum(found) / len(found)) if found else None
+        found = [p.distance for p in self.peers if p.distance is not None]
+        return math.hypot(*found) / math.sqrt(len(found)) if found else None
 
     @property
     def uptime_s(self) -> float | None:

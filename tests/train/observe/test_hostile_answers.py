@@ -1,5 +1,6 @@
 """Whatever peers answer, an observer goes on, and nobody speaks for another."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -212,6 +213,16 @@ def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
     told = view.to_json()
     assert told["peers"][0]["loss"] == "inf" and told["weight"] == 1e300
     assert told["peers"][0]["pushes"] is None
+
+
+def test_figures_of_two_that_cannot_be_added_up_end_nothing(opened: Open) -> None:
+    much = (("weight", math.inf),)
+    a = FakePeer(status("a", sighting("b"), figures=much, sample=(1.0, 0.0)))
+    b = FakePeer(status("b", figures=(("weight", -math.inf),), sample=(-1.0, 1e-155)))
+    watch, _ = opened(a, b)
+    told = watch.poll().to_json()
+    assert told["weight"] == "nan"
+    assert told["consensus_distance"] == pytest.approx(2e155)
 
 
 def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -> None:
