@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from .sharing import part_of
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # On some processors a product rounds otherwise on two threads, and runs are compared bit for bit.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What a script starts in the background ignores SIGINT, and tests interrupt programs by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Shared machines stall, and a timing is never asserted; the same source must give the same verdict.
 settings.register_profile("rumor", deadline=None, derandomize=True, max_examples=20)
