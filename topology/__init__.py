@@ -1,11 +1,16 @@
 """Graphs of push targets: pure functions of a spec, a seed, a view and a round."""
 
-from .advise import Advice, advise
-from .analysis.facts import Facts, facts
-from .errors import TopologyError
-from .families.registry import FAMILIES
-from .live import over
-from .topology import Topology, parse
+import typing
+
+from ..gossip.specs.lazy import be_lazy as _be_lazy
+
+if typing.TYPE_CHECKING:
+    from .advise import Advice, advise
+    from .analysis.facts import Facts, facts
+    from .errors import TopologyError
+    from .families.registry import FAMILIES
+    from .live import over
+    from .topology import Topology, parse
 
 __all__ = [
     "FAMILIES",
@@ -18,3 +23,16 @@ __all__ = [
     "over",
     "parse",
 ]
+
+_HOMES = {
+    "advise": ("Advice", "advise"),
+    "analysis.facts": ("Facts", "facts"),
+    "errors": ("TopologyError",),
+    "families.registry": ("FAMILIES",),
+    "live": ("over",),
+    "topology": ("Topology", "parse"),
+}
+
+
+# A peer needs neither advice nor facts.
+_be_lazy(__name__, _HOMES)
