@@ -1,15 +1,14 @@
-"""Checks of output files, and the folder that is reserved for one run."""
+"""Checks of output files, and names for the folder of a run."""
 
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 from ..gossip.errors import ConfigError
 
-__all__ = ["check_output", "new_folders", "taken_folder"]
+__all__ = ["check_output", "new_folders"]
 
 
 def check_output(path: Path, *, force: bool = True) -> None:
@@ -26,26 +25,3 @@ def new_folders(task: str, kind: str = "") -> Iterator[Path]:
     stem = Path("runs") / f"{kind}{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in count(1):
         yield stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
-
-
-@contextmanager
-def taken_folder(folders: Iterator[Path]) -> Iterator[Path]:
-    """Make the first of these folders that did not exist, and remove it if nothing is kept in it.
-
-    Raises:
-        OSError: It cannot be made.
-    """
-    for folder in folders:
-        above_is_new = not folder.parent.exists()
-        # Another run of the same second may make it first.
-        with suppress(FileExistsError):
-            folder.mkdir(parents=True)
-            break
-    try:
-        yield folder
-    finally:
-        # Only empty ones can be removed.
-        with suppress(OSError):
-            folder.rmdir()
-            if above_is_new:
-                folder.parent.rmdir()

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from ...gossip.specs.parameter import setting
 from ...sim.config import SimulationConfig
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, understanding
 from ..reports.console import print_json
-from ..run_folder import new_folders, taken_folder
+from ..run_folder import new_folders
 from ..settings.exchange import OutSettings
 from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
@@ -227,6 +227,7 @@ def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
 
 @contextmanager
 def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
+    """Check the folder of a run; a new one is made, and removed if nothing is kept in it."""
     from ...train.storage.files import check_folder, check_writable
 
     if out is not None:
@@ -234,8 +235,20 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
         yield out
         return
     check_writable(Path("runs"))
-    with taken_folder(new_folders(task, "sim-")) as folder:
+    for folder in new_folders(task, "sim-"):
+        above_is_new = not folder.parent.exists()
+        # Another run of the same second may make it first.
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    try:
         yield folder
+    finally:
+        # Only empty ones can be removed.
+        with suppress(OSError):
+            folder.rmdir()
+            if above_is_new:
+                folder.parent.rmdir()
 
 
 def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> SimulationConfig:

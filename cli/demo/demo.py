@@ -23,7 +23,7 @@ from ..launch.folder import RunFolder
 from ..launch.monitor import Monitor
 from ..launch.processes import ProcessGroup
 from ..launch.supervisor import supervise
-from ..launch.swarm import Swarm, noting
+from ..launch.swarm import conclude, noting
 from ..reports.console import plain_table, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import OutSettings
@@ -170,9 +170,7 @@ def _run(folder: Path, seconds: float) -> dict[str, Any]:
     ours = [n for n, place in enumerate(group.places) if way_of(place.id) == "rumor"]
     peers = ProcessGroup(group.places[n] for n in ours)
     peers.processes = [group.processes[n] for n in ours]
-    swarm = Swarm(job, peers)
-    swarm.monitor.views = [monitor.views[n] for n in ours]
-    told = swarm.concluded(wall_s)
+    told = conclude(job, peers, [monitor.views[n] for n in ours], wall_s)
     unwritten = list[str](told["unwritten"])
     summary = {way: story.figures(way) for way in NAMES} | {
         "wall_s": wall_s,

@@ -59,7 +59,34 @@ class ProcessGroup:
         self._held.pop(index, None)
 
     def _start(self, place: Place) -> "subprocess.Popen[bytes] | Forked":
-        process = _start(place, self._orphaned)
+        log, env = place.folder / "log.txt", environment() | dict(place.variables)
+        process: subprocess.Popen[bytes] | Forked
+        python, (module, *told) = place.command[:3], place.command[3:] or ("",)
+        if python == PROGRAM[:3] and module.startswith("rumor."):
+            begin_forking()
+            process = Forked(partial(run_rumor, told, module), log, env)
+        else:
+            # A later incarnation appends to the log of the one before.
+            with open(log, "ab") as file:
+                process = subprocess.Popen(
+                    place.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    env=env,
+                    # Without a session of its own, peers would get the terminal's Ctrl-C, too, and
+                    # would treat the launcher's as the second one.
+                    start_new_session=True,
+                    preexec_fn=partial(signal_at_parents_death, self._orphaned),
+                )
+        try:
+            # For users who want to stop or kill this one peer.
+            (place.folder / "pid").write_text(f"{process.pid}\n")
+        except BaseException:
+            # It is on no list yet, so no other code could end it.
+            process.kill()
+            process.wait()
+            raise
         self._sessions[process.pid] = place.id
         return process
 
@@ -161,35 +188,3 @@ class ProcessGroup:
                     pid, _, name = before.partition(" (")
                     found.append(f"{name} (process {pid}) of {id}")
         return found
-
-
-def _start(place: Place, orphaned: int) -> "subprocess.Popen[bytes] | Forked":
-    log, env = place.folder / "log.txt", environment() | dict(place.variables)
-    process: subprocess.Popen[bytes] | Forked
-    python, (module, *told) = place.command[:3], place.command[3:] or ("",)
-    if python == PROGRAM[:3] and module.startswith("rumor."):
-        begin_forking()
-        process = Forked(partial(run_rumor, told, module), log, env)
-    else:
-        # A later incarnation appends to the log of the one before.
-        with open(log, "ab") as file:
-            process = subprocess.Popen(
-                place.command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                env=env,
-                # Without a session of its own, peers would get the terminal's Ctrl-C, too, and
-                # would treat the launcher's as the second one.
-                start_new_session=True,
-                preexec_fn=partial(signal_at_parents_death, orphaned),
-            )
-    try:
-        # For users who want to stop or kill this one peer.
-        (place.folder / "pid").write_text(f"{process.pid}\n")
-    except BaseException:
-        # It is on no list yet, so no other code could end it.
-        process.kill()
-        process.wait()
-        raise
-    return process

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import allow_more_files
@@ -20,14 +20,11 @@ from ..errors import not_written
 from .config import Job, Place
 from .display import display_on
 from .folder import RunFolder
-from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
+from .monitor import Monitor, PeerView, ended_view, read_report
 from .processes import ProcessGroup
 from .supervisor import Fleet, supervise
 
-if TYPE_CHECKING:
-    from .faults import FaultInjector
-
-__all__ = ["Swarm", "noting", "run_swarm"]
+__all__ = ["conclude", "noting", "run_swarm"]
 
 
 def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
@@ -38,16 +35,26 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
 
     if fleet is None:
         allow_more_files()
-    config, described = job.config, job.described()
-    title = f"{job.name} on {config.peers} peers, {described['topology']}, in {job.out}"
-    summary: dict[str, Any] = {}
-    writer = LogWriter(make_loggers(config.loggers))
+    described, summary = job.described(), dict[str, Any]()
+    writer = LogWriter(make_loggers(job.config.loggers))
     writer.open(LoggedRun(name=job.out.name, folder=job.out, config=described))
     try:
-        if fleet is None:
-            swarm = Swarm.founded(job, writer.log)
-        else:
-            swarm = Swarm(job, fleet, on_row=writer.log)
+        folder = RunFolder(job)
+        try:
+            group = fleet or ProcessGroup(folder.found())
+        except OSError as error:
+            raise ConfigError(not_written(job.out, error)) from None
+        training = job.training
+        steps, total = (training.steps, training.total_steps) if training else (None, None)
+        monitor = Monitor(group.places, group.processes, steps, total, writer.log)
+        injector = None
+        if job.faults and isinstance(group, ProcessGroup):
+            # Most runs have no faults.
+            from .faults import FaultInjector
+
+            seed = job.config.seed
+            injector = FaultInjector(job.faults, group, monitor, folder, seed=seed)
+        title = f"{job.name} on {job.config.peers} peers, {described['topology']}, in {job.out}"
         with display_on(sys.stderr, title) as display:
 
             def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
@@ -55,92 +62,69 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
                 display(views, [*lines, *news], elapsed_s)
 
             started_s = time.monotonic()
-            views = supervise(swarm.group, swarm.monitor, show, swarm.injector)
+            views = supervise(group, monitor, show, injector)
             if fleet is not None:
                 fleet.close()
                 show(views, (), time.monotonic() - started_s)
             wall_s = time.monotonic() - started_s
-        summary |= swarm.concluded(wall_s)
+        faults = [] if injector is None else injector.records
+        summary |= conclude(job, group, views, wall_s, faults)
     finally:
         writer.close(summary)
     return summary
 
 
-class Swarm:
-    """The processes of a run, before any is started."""
+def conclude(
+    job: Job,
+    group: ProcessGroup | Fleet,
+    views: Sequence[PeerView],
+    wall_s: float,
+    faults: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Merge, summarize and draw all swarms of a run that is over.
 
-    def __init__(
-        self,
-        job: Job,
-        group: ProcessGroup | Fleet,
-        folder: RunFolder | None = None,
-        on_row: OnRow | None = None,
-    ) -> None:
-        self.job, self.group = job, group
-        training = job.training
-        steps, total = (training.steps, training.total_steps) if training else (None, None)
-        self.monitor = Monitor(group.places, group.processes, steps, total, on_row)
-        self.injector: FaultInjector | None = None
-        """Applies faults, if there are any."""
-        if job.faults and folder is not None and isinstance(group, ProcessGroup):
-            # Most runs have no faults.
-            from . import faults
+    Returns:
+        The summary of the first swarm, with those of the others as ``further``, by name.
+    """
+    places = group.places
+    reports = () if job.training else [read_report(place.folder) or {} for place in places]
+    described = job.described(reports) | {"run": str(job.out)}
+    if isinstance(group, ProcessGroup):
+        described["leftovers"] = group.leftovers()
+    else:
+        described["unreached"] = sorted({*group.unreached})
+    names = sorted({path.name for place in places for path in _further(place)})
+    folders = [folder for place in places for folder in (*place.earlier, place.folder)]
+    further = {name: _conclude_further(name, job, group, described, wall_s) for name in names}
+    if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
+        # All peers have names, so that none has written into its process's folder.
+        return further.pop(names[0]) | {"swarm": names[0], "further": further}
+    if names:
+        # Rows of further swarms are in these views, too.
+        views = [
+            ended_view(place, process.poll(), view.earlier)
+            for place, process, view in zip(places, group.processes, views, strict=True)
+        ]
+    described["further"] = further
+    return _conclude(described, job, job.out, wall_s, places, views, faults)
 
-            seed = job.config.seed
-            self.injector = faults.FaultInjector(job.faults, group, self.monitor, folder, seed=seed)
 
-    @classmethod
-    def founded(cls, job: Job, on_row: OnRow | None = None) -> Self:
-        """Make the folders of a run on this machine."""
-        folder = RunFolder(job)
-        try:
-            return cls(job, ProcessGroup(folder.found()), folder, on_row)
-        except OSError as error:
-            raise ConfigError(not_written(job.out, error)) from None
-
-    def concluded(self, wall_s: float) -> dict[str, Any]:
-        """Merge, summarize and draw all swarms of a run that is over.
-
-        Returns:
-            The summary of the first swarm, with those of the others as ``further``, by name.
-        """
-        job, places = self.job, self.group.places
-        reports = () if job.training else [read_report(place.folder) or {} for place in places]
-        described = job.described(reports) | {"run": str(job.out)}
-        if isinstance(self.group, ProcessGroup):
-            described["leftovers"] = self.group.leftovers()
-        else:
-            described["unreached"] = sorted({*self.group.unreached})
-        names = sorted({path.name for place in places for path in _further(place)})
-        folders = [folder for place in places for folder in (*place.earlier, place.folder)]
-        further = {name: self._conclude_further(name, described, wall_s) for name in names}
-        if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
-            # All peers have names, so that none has written into its process's folder.
-            return further.pop(names[0]) | {"swarm": names[0], "further": further}
-        views = self.monitor.views
-        if names:
-            # Rows of further swarms are in these views, too.
-            views = [
-                ended_view(place, process.poll(), view.earlier)
-                for place, process, view in zip(places, self.group.processes, views, strict=True)
-            ]
-        faults = [] if self.injector is None else self.injector.records
-        described["further"] = further
-        return _conclude(described, job, job.out, wall_s, places, views, faults)
-
-    def _conclude_further(
-        self, name: str, described: Mapping[str, Any], wall_s: float
-    ) -> dict[str, Any]:
-        out = self.job.out / "swarms" / name
-        out.mkdir(parents=True, exist_ok=True)
-        places, views = [], []
-        for place, process in zip(self.group.places, self.group.processes, strict=True):
-            if name in {path.name for path in _further(place)}:
-                earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
-                places.append(replace(place, folder=place.folder / name, earlier=earlier))
-                views.append(ended_view(places[-1], process.poll()))
-        described = {**described, "peers": len(places)}
-        return _conclude(described, self.job, out, wall_s, places, views)
+def _conclude_further(
+    name: str,
+    job: Job,
+    group: ProcessGroup | Fleet,
+    described: Mapping[str, Any],
+    wall_s: float,
+) -> dict[str, Any]:
+    out = job.out / "swarms" / name
+    out.mkdir(parents=True, exist_ok=True)
+    places, views = [], []
+    for place, process in zip(group.places, group.processes, strict=True):
+        if name in {path.name for path in _further(place)}:
+            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+            places.append(replace(place, folder=place.folder / name, earlier=earlier))
+            views.append(ended_view(places[-1], process.poll()))
+    return _conclude({**described, "peers": len(places)}, job, out, wall_s, places, views)
 
 
 def _further(place: Place) -> Iterator[Path]:
