@@ -11,14 +11,15 @@ import os
 import select
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from ...gossip.transport.addresses import PORT_MAX, bind_error
 from ..launch.config import Place
 from ..launch.processes import ProcessGroup
 
@@ -188,25 +189,11 @@ def _check(
             for folder in folders
             if os.path.exists(folder)
         ]
-    ports = _free_ports(host, first, count)
+    near = range(first, min(first + 1000, PORT_MAX + 1))
+    ports = [*islice((port for port in near if bind_error(host, port) is None), count)]
     if len(ports) < count:
         problems.append(f"too few ports from {first} on are free: see --port")
     return versions() | {"ports": ports, "problems": problems}
-
-
-def _free_ports(host: str, first: int, count: int) -> list[int]:
-    """Return up to *count* free ports from *first* on."""
-    found: list[int] = []
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in range(first, min(first + 1000, 65_536)):
-        if len(found) == count:
-            break
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind((host, port))
-                found.append(port)
-    return found
 
 
 def main() -> int:

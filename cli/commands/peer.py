@@ -113,7 +113,6 @@ def _configs(options: Mapping[str, Any], typed: Collection[str]) -> tuple[RunCon
     settings = {
         **options,
         **exchange,
-        **{name: tuple(options[name] or ()) for name in ("advertise", "join")},
         "rule": rule,
         "options": {
             name: str(value) if isinstance(value, Path) else value

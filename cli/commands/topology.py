@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,13 +137,7 @@ def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
     several = advise(n, degree, seed=config.seed)
     if as_json:
         advice = [
-            {
-                "family": each.family,
-                "spec": each.spec,
-                "fits": each.fits,
-                "why": each.why,
-                "facts": None if each.facts is None else each.facts.as_json(),
-            }
+            asdict(each) | {"fits": each.fits, "facts": each.facts and each.facts.as_json()}
             for each in several
         ]
         print_json({"n": n, "degree": degree, "advice": advice})

@@ -1,7 +1,6 @@
 """The folders of a run's peers, and how each incarnation of a peer is started."""
 
 import re
-import socket as sockets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import typed
-from ...gossip.transport.addresses import split_address
+from ...gossip.transport.addresses import bind_error, split_address
 from ..settings.exchange import ExchangeConfig
 from .config import NOT_OF_TASK, Job, LaunchConfig, Place, device_of
 
@@ -103,12 +102,9 @@ class RunFolder:
         """Return the port that a peer had, if that is free; else any."""
         try:
             port = int(split_address((self._rendezvous / f"{id}.addr").read_text().strip())[1])
-            with sockets.socket() as probe:
-                probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-                probe.bind(("127.0.0.1", port))
-        except (OSError, ValueError, ConfigError):
+        except (OSError, ValueError):
             return "*"
-        return port
+        return port if bind_error("127.0.0.1", port) is None else "*"
 
 
 def variables(

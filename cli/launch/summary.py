@@ -15,7 +15,7 @@ from ...gossip.effects.ledger import Account
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
 from ...train.model import travelling, with_own_names
-from ...train.storage.jsonl import Tail
+from ...train.storage.jsonl import Tail, finite
 from ...train.storage.ledger_file import read_ledgers
 from ...train.storage.merge import (
     Merged,
@@ -281,9 +281,9 @@ def summarize(
     return {
         **described,
         "exchange": exchange,
-        "accuracy": _finite(evaluation.accuracy),
-        "loss": _finite(evaluation.loss),
-        "consensus_distance": _finite(merged.consensus_distance) if merged else None,
+        "accuracy": finite(evaluation.accuracy),
+        "loss": finite(evaluation.loss),
+        "consensus_distance": finite(merged.consensus_distance) if merged else None,
         "weight_units_total": in_units(weight.weight_total),
         "weight_units_expected": in_units(weight.weight_expected),
         "messages": _sum("messages", outcomes),
@@ -313,7 +313,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "script_error": outcome.script_error or None,
         "lives": len(outcome.earlier) + 1,
         "steps": outcome.steps,
-        **{name: _finite(value) for name, value in outcome.figures.items()},
+        **finite(outcome.figures),
         # In founders; with shards, the mean over them.
         "weight": founders(outcome.weight) / max(1, len(outcome.accounts)),
         "weight_units": in_units(outcome.weight),
@@ -333,7 +333,3 @@ def _loss(death: Death) -> dict[str, Any]:
         "weight": founders(death.weight) / shards,
         "weight_units": in_units(death.weight),
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else value

@@ -9,37 +9,32 @@ from typing import TYPE_CHECKING, Protocol
 from .config import Place
 from .display import Display
 from .monitor import Life, Monitor, PeerView, Process
+from .processes import ProcessGroup
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
 
-__all__ = ["Fleet", "Group", "supervise"]
+__all__ = ["Fleet", "supervise"]
 
 LOOK_S = 0.2
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
-class Group(Protocol):
-    """The part of a run's processes that supervision needs, see `ProcessGroup`."""
+class Fleet(Protocol):
+    """Processes on other machines, see `cluster.fleet.Fleet`."""
 
     places: list[Place]
+    unreached: list[str]
 
+    @property
+    def processes(self) -> Sequence[Process]: ...
     def start(self) -> None: ...
     def leave_all(self, number: int = signal.SIGTERM) -> None: ...
     def tell_dead(self, lives: Sequence[Life]) -> None: ...
     def release_all(self) -> None: ...
     def kill_all(self) -> None: ...
     def wait(self) -> None: ...
-
-
-class Fleet(Group, Protocol):
-    """Processes on other machines, see `cluster.fleet.Fleet`."""
-
-    unreached: list[str]
-
-    @property
-    def processes(self) -> Sequence[Process]: ...
     def lines(self) -> list[str]: ...
     def close(self) -> None: ...
 
@@ -47,7 +42,7 @@ class Fleet(Group, Protocol):
 class _Interrupt:
     """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: ProcessGroup | Fleet) -> None:
         self._group = group
         self.count = 0
         self.number: int = signal.SIGTERM
@@ -68,7 +63,7 @@ class _Interrupt:
 
 
 def supervise(
-    group: Group,
+    group: ProcessGroup | Fleet,
     monitor: Monitor,
     display: Display,
     faults: "FaultInjector | None" = None,

@@ -1,10 +1,11 @@
 """The view and history of a swarm on a page, within bounds."""
 
-import math
 from collections import deque
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
+
+from ...train.storage.jsonl import finite
 
 if TYPE_CHECKING:
     from ...train.observe.view import SwarmView
@@ -113,7 +114,7 @@ class Recording:
         self._swarm_steps.append(view.swarm_step)
         # The figures of a peer's last answer are out of date.
         told = {
-            p.id: (_finite(p.figures.get("loss")), _finite(p.distance))
+            p.id: (finite(p.figures.get("loss")), finite(p.distance))
             for p in view.peers
             if p.source == "self"
         }
@@ -134,7 +135,7 @@ class Recording:
         shown["cut_off"] = sum(state == CUT_OFF for state in states.values())
         shown["links"] = [
             [
-                *(link.source, told.peer, _finite(link.bytes_out_s), _finite(link.bytes_in_s)),
+                *(link.source, told.peer, finite(link.bytes_out_s), finite(link.bytes_in_s)),
                 told.shares_memory,
                 *(told.pushes, told.refusals, told.mixed, told.in_flight),
                 told.roundtrip_s or None,
@@ -147,7 +148,3 @@ class Recording:
         told += [each | {"peer": each["peers"][0]} for each in self._partitions]
         shown["events"] = sorted(told, key=lambda each: each["time_s"])[-_EVENTS_MAX:]
         return shown
-
-
-def _finite(value: "float | None") -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -23,6 +23,7 @@ __all__ = [
     "Resolver",
     "allow_more_files",
     "bind_advice",
+    "bind_error",
     "is_loopback",
     "is_name_of_many",
     "is_own",
@@ -143,6 +144,18 @@ def is_loopback(address: str) -> bool:
 def is_wildcard(address: str) -> bool:
     """True if an address binds all interfaces."""
     return split_address(address)[0] in ("0.0.0.0", "::", "*")
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """Return why nothing can listen at a port of this machine; None if it is free."""
+    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
+    with sockets.socket(family) as probe:
+        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error
+    return None
 
 
 def bind_advice(address: str, code: int | None) -> str:

@@ -1,12 +1,11 @@
 """A peer's metrics for Prometheus, read at each scrape."""
 
-import socket as sockets
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ...gossip.errors import ConfigError, how_to_install
-from ...gossip.transport.addresses import PORT_MAX, join_address
+from ...gossip.transport.addresses import PORT_MAX, bind_error, join_address
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -94,12 +93,8 @@ def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
     """Check ports as `check_metrics_port` does, and that they are free; port 0 always passes."""
     check_metrics_port(port, peers)
     for each in range(port, port + peers) if port else ():
-        with sockets.socket() as probe:
-            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, each))
-            except OSError as error:
-                raise _port_in_use(host, each, error) from None
+        if error := bind_error(host, each):
+            raise _port_in_use(host, each, error)
 
 
 def _port_in_use(host: str, port: int, error: OSError) -> ConfigError:

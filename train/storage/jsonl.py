@@ -11,7 +11,7 @@ from typing import Any, Self
 from ...gossip.errors import TrainingError
 from .files import DiskFullPolicy, json_of, read_bytes
 
-__all__ = ["JsonlLog", "MetricsLog", "Tail", "read_metrics"]
+__all__ = ["JsonlLog", "MetricsLog", "Tail", "finite", "read_metrics"]
 
 
 class MetricsLog:
@@ -38,7 +38,7 @@ class MetricsLog:
             TypeError: A value has no JSON type; nothing was written.
             OSError: The disk is full, or the like; no part of the row is in the file.
         """
-        line = json.dumps(_finite(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(finite(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._is_torn:
             self._mend()
         try:
@@ -115,13 +115,14 @@ class Tail:
         return _rows_of(whole, self.path)
 
 
-def _finite(value: object) -> object:
+def finite(value: Any) -> Any:
+    """Replace floats that are not finite by None, also in lists and dictionaries."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

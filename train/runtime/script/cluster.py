@@ -7,7 +7,6 @@ on a port derived from the job, and gets the addresses of several others to join
 import errno
 import logging
 import re
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from ....gossip import ConfigError
-from ....gossip.transport.addresses import is_loopback, join_address
+from ....gossip.transport.addresses import bind_error, is_loopback, join_address
 from ....gossip.wire.messages import is_name
 
 __all__ = [
@@ -135,18 +134,13 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
 
 def bind_at(host: str, port: int) -> str:
     """Return the address to listen on, with a port of the system's choice if this one is taken."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # ZeroMQ binds IP addresses, not names.
-    host = "127.0.0.1" if host == "localhost" else host
-    where = host if host and is_loopback(join_address(host, "1")) else ""
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((where, port))
-            text = str(port)
-        except OSError as error:
-            text = "*" if error.errno == errno.EADDRINUSE else str(port)
-    return join_address(where or ("::" if ":" in host else "0.0.0.0"), text)
+    where = "127.0.0.1" if host == "localhost" else host
+    if not where or not is_loopback(join_address(where, "1")):
+        where = "::" if ":" in host else "0.0.0.0"
+    error = bind_error(where, port)
+    is_taken = error is not None and error.errno == errno.EADDRINUSE
+    return join_address(where, "*" if is_taken else str(port))
 
 
 class Scheduler(NamedTuple):
