@@ -82,6 +82,7 @@ class _Relay:
         self.address = ""
         self._target = split_address(target)
         self._tasks: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._ends: list[asyncio.StreamWriter] = []
         self._server: asyncio.Server | None = None
         self._is_closed = False
 
@@ -109,6 +110,9 @@ class _Relay:
         self._is_closed = True
         self._server.close()
         await self.reset()
+        # One that was closed before may still have bytes for a peer that reads no more.
+        for end in self._ends:
+            end.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -117,10 +121,12 @@ class _Relay:
             writer.transport.abort()
             return
         ends = self._tasks[task] = [writer]
+        self._ends.append(writer)
         ways: list[asyncio.Task[None]] = []
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
             ends.append(far_writer)
+            self._ends.append(far_writer)
             ways.append(asyncio.create_task(self.forth.carry(reader, far_writer)))
             ways.append(asyncio.create_task(self.back.carry(far_reader, writer)))
             # Whichever ends first: ZeroMQ never closes half.
