@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -153,7 +152,7 @@ def not_started() -> Iterator[None]:
         raise SystemExit(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(swarm, "Swarm", SimpleNamespace(founded=launched))
+        patch.setattr(swarm, "RunFolder", launched)
         patch.setattr(trainer._Training, "run", trained)
         patch.setattr(peer_command, "stop_on_signals", lambda stop: None)
         patch.setattr(logging, "basicConfig", lambda **_: None)
