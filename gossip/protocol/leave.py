@@ -317,13 +317,15 @@ class Stops:
         self._lives: set[tuple[PeerId, Incarnation]] = set()
         self._stops: list[Stop] = []
         self.askers: dict[PeerId, Incarnation] = {}
-        """Senders of requests that are not members, by id: they receive this peer's progress."""
+        """Senders of requests that are not members, by id: they receive this peer's progress, until
+        they send a request that does not name it."""
         self._told: tuple[Phase, bool] | None = None
         self._due_s = 0.0
 
     def asked(self, envelope: Envelope, body: Stop, now: float) -> None:
         state = self._state
         if state.log.account.life not in body.lives:
+            self.askers.pop(envelope.source, None)
             return
         if not self._stops and state.table.phase <= Phase.TRAINING:
             state.log.emit(EndTraining(STOPPED))

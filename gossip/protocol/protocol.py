@@ -155,6 +155,11 @@ class Protocol:
         return self._leaving.done
 
     @property
+    def has_askers(self) -> bool:
+        """True while someone who requested a stop has not read that this peer is done."""
+        return bool(self._stops.askers)
+
+    @property
     def staged(self) -> int:
         """Number of incoming shares that are not decided."""
         return sum([len(each.inbox.transfers) for each in self.state.busy_shards])

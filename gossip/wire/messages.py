@@ -286,7 +286,10 @@ class Read:
 
 @frozen
 class Stop:
-    """Ends a swarm: the named incarnations, and no later ones, stop training, and merge."""
+    """Ends a swarm: the named incarnations, and no later ones, stop training, and merge.
+
+    One that does not name its receiver says that its sender needs no more answers.
+    """
 
     lives: Annotated[
         tuple[tuple[PeerId, Incarnation], ...],

@@ -106,7 +106,9 @@ class SwarmStop:
             time.sleep(max(0.0, round_s - now))
 
     def _request(self) -> Stop:
-        lives = tuple((peer.id, peer.incarnation) for peer in self.peers.values())
+        # Those that are done close once a request no longer names them.
+        named = (peer for peer in self.peers.values() if peer.end != "done")
+        lives = tuple((peer.id, peer.incarnation) for peer in named)
         request = Stop(lives[:LIVES_MAX])
         if self._keyring is None:
             return request

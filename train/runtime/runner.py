@@ -131,8 +131,9 @@ _DEVICE_POLL_S: Final = 0.001
 _SWEEP_S: Final = 1.0
 # Seconds between two log lines that name the awaited peers.
 _SAY_S: Final = 5.0
-# Twice the interval after which `rumor stop` repeats its request.
-_LAST_WORD_S: Final = 0.7
+# Longest wait for a `rumor stop` to read the last answer, and the interval between two looks.
+_LAST_WORD_S: Final = 5.0
+_LAST_WORD_POLL_S: Final = 0.02
 
 _AHEAD: Final = (
     "the clock of this machine is far ahead of that peer's clock: set both by the same time"
@@ -245,10 +246,15 @@ class PeerRuntime:
                 # Whether it is whole shows once the network thread has ended.
                 closing.callback(lambda: journal.close(whole=self.is_sound))
             closing.callback(self._stop)
-            if self.is_sound and self.ended_by == STOPPED:
-                # Wait until `rumor stop` has repeated its request: a message sent just before a
-                # connection ends may be lost, and this peer would be considered dead.
-                time.sleep(_LAST_WORD_S)
+            give_up_s = time.monotonic() + _LAST_WORD_S
+            # What an asker has not read when a connection ends is lost, and with it the fact that
+            # this peer has ended in good order.
+            while self._is_awaited() and time.monotonic() < give_up_s:
+                time.sleep(_LAST_WORD_POLL_S)
+
+    def _is_awaited(self) -> bool:
+        """True while `rumor stop` has not read that this peer is done."""
+        return self.is_sound and self.look(lambda protocol: protocol.done and protocol.has_askers)
 
     def _stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""

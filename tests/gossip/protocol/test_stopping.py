@@ -86,6 +86,8 @@ def test_the_requester_gets_progress_until_no_peer_needs_this_one() -> None:
     assert [each.phase for each in heard[:2]] == [Phase.TRAINING, Phase.FINISHED]
     assert heard[-1] == Stopping("", scene.peers["a"].state.weight, Phase.QUIET, 0, True)
     assert len(heard) <= 4
+    assert scene.peers["a"].done and scene.peers["a"].has_askers
+    assert not asks(scene, "a", ("b", 1)) and not scene.peers["a"].has_askers
 
 
 AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))

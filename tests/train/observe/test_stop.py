@@ -1,5 +1,6 @@
 """A whole swarm is told to stop, and followed to its end: real peers on the loopback interface."""
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from rumor.train.observe import stop as stopping
 from rumor.train.observe.observer import Observer
 from rumor.train.observe.stop import End, SwarmStop
 from rumor.train.observe.view import PeerView, State, SwarmView
+from rumor.train.runtime import runner
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
@@ -67,6 +69,19 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
     assert sum(held.values()) == 3 * ONE
     # One that only dials out is not heard itself.
     assert {id: peer.weight for id, peer in request.peers.items()} == held | {"p2": None}
+
+
+def test_peers_stay_until_the_requester_has_read_that_they_are_done(
+    started: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_LAST_WORD_S", LIMIT_S)
+    started += [one_of(tmp_path, "p0", 2), one_of(tmp_path, "p1", 2)]
+    with Observer(addresses(started)[0]) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
+        for _ in request.run(LIMIT_S):
+            time.sleep(0.0 if request.is_clean else 1.5)
+    assert set(ends(request).values()) == {"gone"}
+    assert sum(peer.weight or 0 for peer in request.peers.values()) == 2 * ONE
 
 
 def _accounts(member: Member) -> list[Account]:
