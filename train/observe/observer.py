@@ -72,6 +72,8 @@ class _Answers:
 
     def __init__(self) -> None:
         self.status: Status
+        self.model = (b"", b"")
+        """Hashes of its swarm's first model, empty while it seeks one, and of its schema."""
         self.answered_s = -math.inf
         """Arrival time of `status`, the last answer, on the observer's clock."""
         self.event = 0
@@ -255,7 +257,7 @@ class Observer:
             self._add(places)
         self._events = _Events()
         self._turn = 0
-        self._swarm = self._schema = b""
+        self._model = (b"", b"")
         self.answers: deque[Envelope] = deque(maxlen=_ANSWERS_MAX)
         """Answers to posted messages, for the caller to remove."""
 
@@ -276,7 +278,7 @@ class Observer:
         """
         self._begin()
         # The very first answer may need a name to be resolved and a handshake.
-        give_up_s = self._clock() + (timeout_s if self._schema else max(timeout_s, 5.0))
+        give_up_s = self._clock() + (timeout_s if self._model[1] else max(timeout_s, 5.0))
         while True:
             for target in self._targets:
                 target.is_sent = target.is_sent or self._send(target)
@@ -287,7 +289,8 @@ class Observer:
                 break
             for received in self._transport.poll(min(rest_s, _NAP_S)):
                 self._take(received)
-        if not self._schema:
+        self._choose_model()
+        if not self._model[1]:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
         if 0 in misses:
             self._forget_gone()
@@ -305,7 +308,8 @@ class Observer:
         if (target := self._target_of(id)) is None:
             return False
         ends: dict[str, Any] = {"destination": id, "destination_incarnation": incarnation}
-        parts = encode(question(target.asker, body, self._schema, swarm=self._swarm, **ends))
+        swarm, schema = self._model
+        parts = encode(question(target.asker, body, schema, swarm=swarm, **ends))
         return any([self._transport.greet(place, parts) for place in target.places])
 
     def _target_of(self, id: PeerId) -> _Target | None:
@@ -352,15 +356,18 @@ class Observer:
             return
         except RemoteProtocolError:
             return
+        source, key = envelope.source, received.key
         target = next((t for t in self._targets if t.asker == envelope.destination), None)
-        if target is None:
+        if target is None or (key and not self._transport.may_speak_as(key, source)):
             return
         if not isinstance(status := envelope.body, Status):
             # One that lies must not say for another that it has stopped.
-            if envelope.source == target.id:
+            if source == target.id:
                 self.answers.append(envelope)
             return
-        twin = self._target_of(status.me.id)
+        if status.me.id != source:
+            return
+        twin = self._target_of(source)
         if twin is not None and twin is not target:
             # Two targets have turned out to be one peer: one that answered the last poll stays.
             if twin.answers is not None and twin.misses <= 1:
@@ -373,9 +380,10 @@ class Observer:
             target.answers = None
         # For a name, that is the address that it stands for.
         target.put_first([received.place])
-        target.id, target.misses = status.me.id, 0
-        self._swarm, self._schema = envelope.swarm or self._swarm, envelope.schema
+        target.id, target.misses = source, 0
         self._record(target, status)
+        if target.answers is not None:
+            target.answers.model = envelope.swarm, envelope.schema
 
     def _record(self, target: _Target, status: Status) -> None:
         known, life = target.answers, status.me.incarnation
@@ -426,6 +434,14 @@ class Observer:
             self._transport.dismiss(place)
         self._dialled = used
 
+    def _choose_model(self) -> None:
+        """Find the swarm and the model of most members that answered this poll."""
+        # Others, such as a peer that was just restarted, may be in a swarm of their own or in none.
+        known, there = self._model, [t.answers for t in self._targets if not t.misses]
+        models = Counter(each.model for each in there if each is not None)
+        if found := [model for model in models if model[0] or not known[0]]:
+            self._model = max(found, key=lambda m: (bool(m[0]), models[m], m == known))
+
     def _reports(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
@@ -450,7 +466,7 @@ class Observer:
             peers[id] = replace(peers[id], distance=distance)
         return SwarmView(
             time_s=time.time(),
-            swarm=self._swarm.hex(),
+            swarm=self._model[0].hex(),
             swarm_step=max((each.status.swarm_steps for each in known.values()), default=0),
             answered=sum(not target.misses for target in self._targets),
             peers=tuple(peers[id] for id in sorted(peers)),

@@ -62,10 +62,10 @@ def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
 
 
 class _Received:
-    route = key = b""
+    route = b""
 
-    def __init__(self, parts: Sequence[Buffer], place: str) -> None:
-        self.header, self.place = bytes(parts[0]), place
+    def __init__(self, parts: Sequence[Buffer], place: str, key: bytes) -> None:
+        self.header, self.place, self.key = bytes(parts[0]), place, key
         self._frame = b"".join(map(bytes, parts[1:]))
 
     def frame(self) -> bytes:
@@ -83,6 +83,8 @@ class FakeNetwork:
         self.why = ""
         self.resolved: dict[str, str] = {}
         """Places that names stand for, by the names' addresses."""
+        self.keys: dict[str, bytes] = {}
+        """Keys of the machines at some addresses, each for the peer of that name."""
         self._came: deque[_Received] = deque()
 
     def __call__(self, bind: None, *, keyring: None) -> "FakeNetwork":
@@ -98,7 +100,8 @@ class FakeNetwork:
             return False
         for envelope, frame in peer.answers(decode(list(parts))):
             said = encode(replace(envelope, frame_bytes=len(frame)), frame)
-            self._came.append(_Received(said, self.resolved.get(place, place)))
+            key = self.keys.get(place, b"")
+            self._came.append(_Received(said, self.resolved.get(place, place), key))
         return True
 
     def poll(self, timeout_s: float) -> Iterator[_Received]:
@@ -106,6 +109,9 @@ class FakeNetwork:
             self.now += timeout_s
         while self._came:
             yield self._came.popleft()
+
+    def may_speak_as(self, key: bytes, name: str) -> bool:
+        return key == name.encode()
 
     def refusal(self, place: str) -> str:
         return self.why

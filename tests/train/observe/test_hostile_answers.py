@@ -359,3 +359,34 @@ def test_why_nobody_answers_is_said(opened: Open) -> None:
     network.why = "has no keys"
     with pytest.raises(TransportError, match="does not answer: has no keys"):
         watch.poll()
+
+
+def test_a_member_reports_only_itself_and_only_under_a_name_of_its_key(opened: Open) -> None:
+    a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
+    watch, network = opened(a, b)
+    network.keys = {address("a"): b"a", address("b"): b"x"}
+    assert watch.poll(0.2).answered == 1
+    network.keys[address("b")] = b"b"
+    assert watch.poll(0.2).answered == 2
+    b.odd = lambda question: [(answer(question, status("a"), source="b"), b"")]
+    assert watch.poll(0.2).answered == 1
+
+
+def test_the_swarm_is_that_of_most_members_that_answer(opened: Open) -> None:
+    peers = [FakePeer(status(id, *map(sighting, "abcd"))) for id in "abcd"]
+    swarms = {"a": b"", "b": b"s" * 16, "c": b"s" * 16, "d": b"t" * 16}
+
+    def answers(peer: FakePeer) -> Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]:
+        assert peer.status is not None
+        told, swarm = peer.status, swarms[peer.status.me.id]
+        return lambda question: [(replace(answer(question, told), swarm=swarm), b"")]
+
+    for peer in peers:
+        peer.odd = answers(peer)
+    watch, _ = opened(*peers)
+    assert watch.poll().swarm == (b"s" * 16).hex()
+    for peer in peers[1:3]:
+        peer.odd = lambda question: []
+    assert watch.poll(0.2).swarm == (b"t" * 16).hex()
+    peers[3].odd = lambda question: []
+    assert watch.poll(0.2).swarm == (b"t" * 16).hex()
