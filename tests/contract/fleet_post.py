@@ -38,11 +38,11 @@ class _Frame:
 class End:
     def __init__(self, fleet: "_Fleet", name: str) -> None:
         self.name = name
-        self.came: list[Letter] = []
+        self.received: list[Letter] = []
         self.index = fleet.index[name]
         self.running = False
         self.unread: list[Letter] | None = None
-        """What has come while it reads nothing; None while it reads."""
+        """Messages that arrived while the end is paused; None while it reads."""
         self._fleet = fleet
 
     @property
@@ -51,12 +51,12 @@ class End:
 
     def greet(self, name: str, message: Letter) -> bool:
         greeting = Greet(address_of(name), message.envelope)
-        given = self.as_worker, greeting, self._fleet.now, _Frame(message.frame)
-        return self._fleet.is_taken(lambda: self._fleet.mail.greet(*given))
+        args = self.as_worker, greeting, self._fleet.now, _Frame(message.frame)
+        return self._fleet.accepts(lambda: self._fleet.mail.greet(*args))
 
     def send(self, name: str, message: Letter) -> bool:
-        given = self.as_worker, message.envelope, _Frame(message.frame)
-        return self._fleet.is_taken(lambda: self._fleet.mail.send(*given))
+        args = self.as_worker, message.envelope, _Frame(message.frame)
+        return self._fleet.accepts(lambda: self._fleet.mail.send(*args))
 
 
 class _Fleet:
@@ -74,8 +74,8 @@ class _Fleet:
     def now(self) -> float:
         return self.clock.now
 
-    def is_taken(self, send: Callable[[], None]) -> bool:
-        """Return whether the network takes a message instead of refusing it at once."""
+    def accepts(self, send: Callable[[], None]) -> bool:
+        """Return whether the network accepts a message instead of refusing it at once."""
         self._refused = False
         send()
         return not self._refused
@@ -87,10 +87,10 @@ class _Fleet:
         self._refused = True
 
     def deliver(self, worker: Worker, envelope: Envelope, payload: _Frame) -> None:
-        there = self.workers[worker.index]
-        if there.running:
+        end = self.workers[worker.index]
+        if end.running:
             message = Letter(envelope, payload.data)
-            (there.came if there.unread is None else there.unread).append(message)
+            (end.received if end.unread is None else end.unread).append(message)
 
     def let_go(self, slot: _Frame) -> None:
         pass
@@ -99,8 +99,8 @@ class _Fleet:
 class FleetPost:
     """Simulated processes on the network of `rumor.sim`."""
 
-    takes_unread_max: int | None = None
-    """Bulk messages that it takes at most for a process that reads none; None for any number."""
+    unread_max: int | None = None
+    """Maximum number of bulk messages queued for a paused process; None for no limit."""
 
     def __init__(self, names: Sequence[str], config: NetworkConfig) -> None:
         self._fleet = _Fleet(names, config)
@@ -117,12 +117,12 @@ class FleetPost:
     def kill(self, name: str) -> None:
         self._end(name).running = False
 
-    def stand_still(self, name: str) -> None:
+    def pause(self, name: str) -> None:
         self._end(name).unread = []
 
-    def go_on(self, name: str) -> None:
+    def resume(self, name: str) -> None:
         end = self._end(name)
-        end.came += end.unread or []
+        end.received += end.unread or []
         end.unread = None
 
     def cut(self, source: str, to: str) -> None:
@@ -147,7 +147,7 @@ class FleetPost:
     def until(self, condition: Callable[[], bool]) -> None:
         give_up_s = self._clock.now + _TIMEOUT_S
         while not condition():
-            assert self._clock.now < give_up_s, "it never came"
+            assert self._clock.now < give_up_s, "the condition never became true"
             self._clock.run(self._clock.now + _STEP_S)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Messages of the suite, each with a number: bulk (a frame of a share) or control (an answer)."""
+"""Numbered messages of the suite: bulk (a frame of a share) or control (an answer)."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ class Letter(NamedTuple):
 def letter(
     source: str, to: str, number: int, *, frame: bytes | None = None, life: int = 1
 ) -> Letter:
-    """A message: bulk if it has a frame, else control."""
+    """Return a message: bulk if it has a frame, otherwise control."""
     ends: Any = {"source": source, "source_incarnation": 1}
     ends |= {"destination": to, "destination_incarnation": life}
     body = Ack(number, 0) if frame is None else Chunk(number, 0, 0)
@@ -34,8 +34,8 @@ def letter(
 
 
 CONNECTS: Final = 10**9
-"""Number of messages that only make a connection; the last of them may come at any time."""
+"""Number of all messages that only open a connection; the last one may arrive at any time."""
 
 
-def numbers(came: Sequence[Letter], *, bulk: bool) -> list[int]:
-    return [one.number for one in came if one.bulk is bulk and one.number != CONNECTS]
+def numbers(received: Sequence[Letter], *, bulk: bool) -> list[int]:
+    return [each.number for each in received if each.bulk is bulk and each.number != CONNECTS]

@@ -38,7 +38,7 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
 
 
 @pytest.fixture(params=networks(fleet_post.WORST))
-def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
+def faulty(request: pytest.FixtureRequest) -> Iterator[Post]:
     with closing(request.param()) as made:
         yield made
 
@@ -63,66 +63,66 @@ def frame(number: int) -> bytes:
     return number.to_bytes(4) * (FRAME // 4)
 
 
-def insist(post: Post, end: End, to: str, number: int, *, bulk: bool) -> None:
+def retry_send(post: Post, end: End, to: str, number: int, *, bulk: bool) -> None:
     message = letter(end.name, to, number, frame=frame(number) if bulk else None)
     post.until(lambda: end.send(to, message))
 
 
-def bulk(end: End, to: str, first: int, count: int) -> list[int]:
-    """Send *count* bulk messages at once; return the numbers of those taken."""
+def send_bulk(end: End, to: str, first: int, count: int) -> list[int]:
+    """Send *count* bulk messages at once; return the numbers of the accepted messages."""
     messages = [letter(end.name, to, n, frame=frame(n)) for n in range(first, first + count)]
     return [message.number for message in messages if end.send(to, message)]
 
 
-def flood(post: Post, end: End, to: str) -> list[int]:
-    """Send bulk to an end that reads none until no more is taken; return the numbers taken."""
-    taken = bulk(end, to, 2, 400)
-    most = post.takes_unread_max
+def send_until_full(post: Post, end: End, to: str) -> list[int]:
+    """Send bulk messages to a paused end until no more are accepted; return their numbers."""
+    accepted = send_bulk(end, to, 2, 400)
+    most = post.unread_max
     if most is None:
-        return taken
-    more = taken
-    while more and len(taken) <= most:
-        # On a busy machine it takes a moment until the queues have moved up.
+        return accepted
+    more = accepted
+    while more and len(accepted) <= most:
+        # On a busy machine the queues need a moment to move up.
         post.settle()
-        more = bulk(end, to, taken[-1] + 1, 400)
-        taken += more
-    assert len(taken) <= most
-    return taken
+        more = send_bulk(end, to, accepted[-1] + 1, 400)
+        accepted += more
+    assert len(accepted) <= most
+    return accepted
 
 
-def await_one(post: Post, end: End, number: int, *, bulk: bool) -> None:
-    post.until(lambda: number in numbers(end.came, bulk=bulk))
+def await_message(post: Post, end: End, number: int, *, bulk: bool) -> None:
+    post.until(lambda: number in numbers(end.received, bulk=bulk))
 
 
-def get_through(post: Post, end: End, other: End, first: int) -> None:
-    """Send bulk with increasing numbers until some of it arrives.
+def send_until_received(post: Post, end: End, other: End, first: int) -> None:
+    """Send bulk messages with increasing numbers until one arrives.
 
-    A reset is noticed a moment after it happened: messages taken until then are lost, too.
+    An end notices a reset with a delay: messages accepted in the meantime are also lost.
     """
     tries = itertools.count()
 
-    def came() -> bool:
+    def has_arrived() -> bool:
         at = next(tries)
         if at % 100 == 0:
             number = first + at // 100
             end.send(other.name, letter(end.name, other.name, number, frame=frame(number)))
-        return any(number >= first for number in numbers(other.came, bulk=True))
+        return any(number >= first for number in numbers(other.received, bulk=True))
 
-    post.until(came)
+    post.until(has_arrived)
 
 
 def greet(post: Post, end: End, other: End) -> None:
-    """Greet until a greeting arrives."""
+    """Send greetings until one arrives."""
 
     def greeted() -> bool:
         end.greet(other.name, letter(end.name, other.name, 1))
-        return any(message.envelope.source == end.name for message in other.came)
+        return any(message.envelope.source == end.name for message in other.received)
 
     post.until(greeted)
 
 
-def dials_out(post: ZeroMQPost, name: str, to: End) -> End:
-    """Open an end that cannot be dialled, and that *to* has heard from."""
+def open_dial_only(post: ZeroMQPost, name: str, to: End) -> End:
+    """Open an end that cannot be dialled; a greeting from it reaches *to*."""
     end = post.open(name, listens=False)
     post.meet(name, to.name)
     greet(post, end, to)
@@ -130,16 +130,16 @@ def dials_out(post: ZeroMQPost, name: str, to: End) -> End:
 
 
 def count(end: End) -> int:
-    return len(numbers(end.came, bulk=True)) + len(numbers(end.came, bulk=False))
+    return len(numbers(end.received, bulk=True)) + len(numbers(end.received, bulk=False))
 
 
 def assert_whole(end: End) -> None:
-    for message in end.came:
+    for message in end.received:
         assert not message.bulk or message.frame == frame(message.number)
 
 
 def connect(post: Post, *ends: End) -> None:
-    """Wait until bulk and control get from every end to every other, on their final routes."""
+    """Wait until bulk and control reach every end from every other end, on their final routes."""
     for one in ends:
         for other in ends:
             if one is not other:
@@ -147,29 +147,29 @@ def connect(post: Post, *ends: End) -> None:
     # The very first messages may have used a connection that the other end dialled.
     post.settle()
     for one in ends:
-        one.came.clear()
+        one.received.clear()
 
 
 def reaches(one: End, other: End) -> bool:
     """Send one message of each class; return whether both classes have arrived."""
     one.send(other.name, letter(one.name, other.name, CONNECTS))
     one.send(other.name, letter(one.name, other.name, CONNECTS, frame=frame(CONNECTS)))
-    return {message.bulk for message in other.came} == {False, True}
+    return {message.bulk for message in other.received} == {False, True}
 
 
 def test_without_faults_all_messages_arrive_once_and_bulk_in_order(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     for number in range(1, 61):
-        insist(post, here, "there", number, bulk=number % 2 == 0)
-        insist(post, there, "here", number, bulk=number % 2 == 1)
+        retry_send(post, here, "there", number, bulk=number % 2 == 0)
+        retry_send(post, there, "here", number, bulk=number % 2 == 1)
     post.until(lambda: count(here) == count(there) == 60)
     post.settle()
     even, odd = [*range(2, 61, 2)], [*range(1, 61, 2)]
-    assert numbers(there.came, bulk=True) == even and numbers(here.came, bulk=True) == odd
+    assert numbers(there.received, bulk=True) == even and numbers(here.received, bulk=True) == odd
     # The protocol does not rely on the order of control messages.
-    assert sorted(numbers(there.came, bulk=False)) == odd
-    assert sorted(numbers(here.came, bulk=False)) == even
+    assert sorted(numbers(there.received, bulk=False)) == odd
+    assert sorted(numbers(here.received, bulk=False)) == even
     assert_whole(here)
     assert_whole(there)
 
@@ -183,33 +183,33 @@ def test_greetings_arrive_only_once_the_peer_listens(post: Post) -> None:
         here.greet("there", letter("here", "there", 1))
     post.settle()
     there = post.open("there")
-    assert there.came == []
+    assert there.received == []
     greet(post, here, there)
 
 
 @pytest.mark.extended
-def test_messages_to_a_dead_peer_are_refused_or_vanish_without_blocking(post: Post) -> None:
+def test_messages_to_a_dead_peer_are_refused_or_lost_without_blocking(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     post.kill("there")
-    taken = 0
+    accepted = 0
     for number in range(2, 202):
-        taken += here.send("there", letter("here", "there", number))
-        taken += len(bulk(here, "there", number, 1))
-    # A refused message is known to be lost; the others vanish without notice.
-    assert taken < 400
+        accepted += here.send("there", letter("here", "there", number))
+        accepted += len(send_bulk(here, "there", number, 1))
+    # The sender knows that a refused message is lost; the others are lost without notice.
+    assert accepted < 400
     post.settle()
     assert count(there) == count(here) == 0
 
 
-def test_a_message_to_a_former_incarnation_reaches_the_next_one_at_its_address(post: Post) -> None:
+def test_a_message_to_an_old_incarnation_reaches_its_successor(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     post.kill("there")
     reborn = post.open("there")
-    # `here` does not know of the new incarnation: it writes to the one it knows.
+    # `here` does not know the new incarnation and addresses the old one.
     post.until(lambda: reaches(here, reborn))
-    assert {message.envelope.destination_incarnation for message in reborn.came} == {1}
+    assert {message.envelope.destination_incarnation for message in reborn.received} == {1}
     assert count(there) == 0
 
 
@@ -217,94 +217,94 @@ def test_a_message_to_a_former_incarnation_reaches_the_next_one_at_its_address(p
 def test_bulk_in_flight_to_a_dying_peer_arrives_whole_and_at_most_once(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
-    taken = bulk(here, "there", 2, 40)
+    accepted = send_bulk(here, "there", 2, 40)
     post.kill("there")
     reborn = post.open("there")
     post.settle()
-    came = numbers([*there.came, *reborn.came], bulk=True)
-    assert len(set(came)) == len(came) and set(came) <= set(taken)
+    received = numbers([*there.received, *reborn.received], bulk=True)
+    assert len(set(received)) == len(received) and set(received) <= set(accepted)
     assert_whole(there)
     assert_whole(reborn)
 
 
 @pytest.mark.extended
-def test_each_reset_in_mid_transfer_loses_the_rest_and_damages_nothing(post: Post) -> None:
+def test_a_reset_in_mid_transfer_loses_the_rest_and_corrupts_nothing(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
-    taken: list[int] = []
+    accepted: list[int] = []
 
     def send(first: int) -> None:
-        taken[:] = bulk(here, "there", first, 40)
+        accepted[:] = send_bulk(here, "there", first, 40)
 
     for first in (10_000, 20_000, 30_000):
         post.reset_in_transfer("here", "there", partial(send, first))
-        get_through(post, here, there, first + 1000)
-        get_through(post, there, here, first + 1000)
-        came = numbers(there.came, bulk=True)
-        assert came == sorted(set(came))
-        came = [number for number in came if first <= number < first + 1000]
-        assert set(came) <= set(taken)
-        assert len(came) < len(taken), "nothing was lost"
+        send_until_received(post, here, there, first + 1000)
+        send_until_received(post, there, here, first + 1000)
+        received = numbers(there.received, bulk=True)
+        assert received == sorted(set(received))
+        received = [number for number in received if first <= number < first + 1000]
+        assert set(received) <= set(accepted)
+        assert len(received) < len(accepted), "nothing was lost"
         assert_whole(there)
 
 
 @pytest.mark.live
 @pytest.mark.extended
-def test_a_peer_that_only_dials_out_is_answered_on_its_own_connection(
+def test_a_dial_only_peer_is_answered_on_its_own_connection(
     sockets: ZeroMQPost,
 ) -> None:
     there = sockets.open("there")
-    hidden = dials_out(sockets, "hidden", there)
-    insist(sockets, there, "hidden", 2, bulk=True)
-    insist(sockets, there, "hidden", 3, bulk=False)
+    hidden = open_dial_only(sockets, "hidden", there)
+    retry_send(sockets, there, "hidden", 2, bulk=True)
+    retry_send(sockets, there, "hidden", 3, bulk=False)
     sockets.until(lambda: count(hidden) == 2)
-    insist(sockets, hidden, "there", 4, bulk=True)
-    await_one(sockets, there, 4, bulk=True)
+    retry_send(sockets, hidden, "there", 4, bulk=True)
+    await_message(sockets, there, 4, bulk=True)
     assert_whole(hidden)
 
 
 @pytest.mark.live
 @pytest.mark.extended
-def test_after_a_reset_a_peer_that_only_dials_out_is_unreachable_until_it_dials(
+def test_a_dial_only_peer_is_unreachable_after_a_reset_until_it_redials(
     sockets: ZeroMQPost,
 ) -> None:
     there = sockets.open("there")
-    hidden = dials_out(sockets, "hidden", there)
+    hidden = open_dial_only(sockets, "hidden", there)
     # Both of its connections are known, and both are closed.
-    insist(sockets, hidden, "there", 1, bulk=True)
-    await_one(sockets, there, 1, bulk=True)
+    retry_send(sockets, hidden, "there", 1, bulk=True)
+    await_message(sockets, there, 1, bulk=True)
     sockets.reset("hidden", "there")
     sockets.settle()
     for number in range(2, 22):
         there.send("hidden", letter("there", "hidden", number))
     sockets.settle()
     assert count(hidden) == 0
-    there.came.clear()
+    there.received.clear()
     greet(sockets, hidden, there)
-    insist(sockets, there, "hidden", 30, bulk=True)
-    sockets.until(lambda: numbers(hidden.came, bulk=True) == [30])
+    retry_send(sockets, there, "hidden", 30, bulk=True)
+    sockets.until(lambda: numbers(hidden.received, bulk=True) == [30])
 
 
 @pytest.mark.extended
-def test_a_paused_peer_blocks_no_sender_and_gets_control_when_it_resumes(
+def test_a_paused_peer_blocks_no_sender_and_gets_control_messages_on_resume(
     post: Post,
 ) -> None:
     here, there = pair(post)
     connect(post, here, there)
-    post.stand_still("there")
-    taken = flood(post, here, "there")
-    insist(post, here, "there", 1000, bulk=False)
+    post.pause("there")
+    accepted = send_until_full(post, here, "there")
+    retry_send(post, here, "there", 1000, bulk=False)
     post.settle()
     assert count(there) == 0
-    post.go_on("there")
-    await_one(post, there, 1000, bulk=False)
+    post.resume("there")
+    await_message(post, there, 1000, bulk=False)
     # Bulk that does not fit one connection may use the other one: each keeps its own order.
-    post.until(lambda: sorted(numbers(there.came, bulk=True)) == taken)
+    post.until(lambda: sorted(numbers(there.received, bulk=True)) == accepted)
     assert_whole(there)
 
 
 @pytest.mark.extended
-def test_a_cut_link_delivers_nothing_and_a_healed_one_delivers_again(
+def test_a_cut_link_delivers_nothing_until_it_is_healed(
     post: Post,
 ) -> None:
     here, there = pair(post)
@@ -312,49 +312,49 @@ def test_a_cut_link_delivers_nothing_and_a_healed_one_delivers_again(
     post.cut("here", "there")
     for number in range(2, 12):
         here.send("there", letter("here", "there", number))
-        bulk(here, "there", number, 1)
+        send_bulk(here, "there", number, 1)
     post.settle()
     assert count(there) == 0
     # The other direction was not cut.
-    insist(post, there, "here", 5, bulk=False)
-    post.until(lambda: numbers(here.came, bulk=False) == [5])
+    retry_send(post, there, "here", 5, bulk=False)
+    post.until(lambda: numbers(here.received, bulk=False) == [5])
     post.heal()
-    insist(post, here, "there", 50, bulk=False)
-    insist(post, here, "there", 51, bulk=True)
-    await_one(post, there, 50, bulk=False)
-    await_one(post, there, 51, bulk=True)
-    came = numbers(there.came, bulk=True)
-    assert came == sorted(set(came))
+    retry_send(post, here, "there", 50, bulk=False)
+    retry_send(post, here, "there", 51, bulk=True)
+    await_message(post, there, 50, bulk=False)
+    await_message(post, there, 51, bulk=True)
+    received = numbers(there.received, bulk=True)
+    assert received == sorted(set(received))
 
 
 @pytest.mark.extended
-def test_control_can_overtake_bulk(harsh: Post) -> None:
-    here, there = pair(harsh)
-    connect(harsh, here, there)
+def test_control_can_overtake_bulk(faulty: Post) -> None:
+    here, there = pair(faulty)
+    connect(faulty, here, there)
     for attempt in range(1, 21):
-        harsh.stand_still("there")
-        bulk(here, "there", 100 * attempt, 40)
-        insist(harsh, here, "there", attempt, bulk=False)
-        harsh.settle()
-        harsh.go_on("there")
-        harsh.settle()
-        classes = [each.bulk for each in there.came if each.number != CONNECTS]
+        faulty.pause("there")
+        send_bulk(here, "there", 100 * attempt, 40)
+        retry_send(faulty, here, "there", attempt, bulk=False)
+        faulty.settle()
+        faulty.resume("there")
+        faulty.settle()
+        classes = [each.bulk for each in there.received if each.number != CONNECTS]
         if False in classes and True in classes[classes.index(False) :]:
             return
-        there.came.clear()
+        there.received.clear()
     pytest.fail("control never overtook bulk")
 
 
 @pytest.mark.extended
-def test_the_network_can_take_a_message_to_a_dead_peer_without_an_error(harsh: Post) -> None:
-    here, there = pair(harsh)
-    connect(harsh, here, there)
-    harsh.cut("here", "there")
-    harsh.cut("there", "here")  # a machine without power sends nothing, either
-    harsh.kill("there")
-    assert bulk(here, "there", 2, 4)
-    harsh.heal()
-    reborn = harsh.open("there")
-    harsh.settle()
+def test_the_network_can_accept_a_message_to_a_dead_peer_without_an_error(faulty: Post) -> None:
+    here, there = pair(faulty)
+    connect(faulty, here, there)
+    faulty.cut("here", "there")
+    faulty.cut("there", "here")  # a machine without power sends nothing, either
+    faulty.kill("there")
+    assert send_bulk(here, "there", 2, 4)
+    faulty.heal()
+    reborn = faulty.open("there")
+    faulty.settle()
     assert count(there) == 0
     assert_whole(reborn)

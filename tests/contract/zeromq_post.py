@@ -16,14 +16,14 @@ from .post import Letter
 __all__ = ["End", "ZeroMQPost"]
 
 _SETTLED_S = 0.4
-_UNDER_WAY_BYTES = 1_000_000
+_IN_FLIGHT_BYTES = 1_000_000
 
 
 class End:
     def __init__(self, post: "ZeroMQPost", name: str, transport: Transport) -> None:
         self.name = name
-        self.came: list[Letter] = []
-        self.stands_still = False
+        self.received: list[Letter] = []
+        self.paused = False
         self.transport = transport
         self._post = post
 
@@ -36,20 +36,20 @@ class End:
         return self.transport.send(name, parts, bulk=message.bulk)
 
     def read(self) -> bool:
-        came = len(self.came)
-        for received in () if self.stands_still else self.transport.poll(0):
-            frame = bytes(received.frame())
-            envelope = decode([received.header, frame] if frame else [received.header])
-            self.came.append(Letter(envelope, frame))
-            self.transport.learn(envelope.source, received.route, bulk=self.came[-1].bulk)
-        return len(self.came) > came
+        before = len(self.received)
+        for incoming in () if self.paused else self.transport.poll(0):
+            frame = bytes(incoming.frame())
+            envelope = decode([incoming.header, frame] if frame else [incoming.header])
+            self.received.append(Letter(envelope, frame))
+            self.transport.learn(envelope.source, incoming.route, bulk=self.received[-1].bulk)
+        return len(self.received) > before
 
 
 class ZeroMQPost:
     # Two connections. Each holds 80 messages in the queue of either side, 32 (8 MB) in the relay,
     # and those in the buffers of four sockets, which depend on the system: about 40 as measured,
     # 300 if it lets a socket buffer grow to 32 MB.
-    takes_unread_max: int | None = 2 * (80 + 80 + 32 + 300)
+    unread_max: int | None = 2 * (80 + 80 + 32 + 300)
 
     def __init__(self) -> None:
         self.network = Network()
@@ -70,11 +70,11 @@ class ZeroMQPost:
     def kill(self, name: str) -> None:
         self._ends.pop(name).transport.close(0)
 
-    def stand_still(self, name: str) -> None:
-        self._ends[name].stands_still = True
+    def pause(self, name: str) -> None:
+        self._ends[name].paused = True
 
-    def go_on(self, name: str) -> None:
-        self._ends[name].stands_still = False
+    def resume(self, name: str) -> None:
+        self._ends[name].paused = False
 
     def cut(self, source: str, to: str) -> None:
         self.network.cut(source, to)
@@ -88,7 +88,7 @@ class ZeroMQPost:
     def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
         ways = self.network.ways(source, to)
         for way in ways:
-            way.stops_after_bytes = way.passed_bytes + _UNDER_WAY_BYTES
+            way.stops_after_bytes = way.passed_bytes + _IN_FLIGHT_BYTES
         send()
         self.until(lambda: any(way.holds for way in ways))
         self.network.reset(source, to)
@@ -114,14 +114,14 @@ class ZeroMQPost:
         self.network.close()
 
     def _read(self) -> bool:
-        came = [end.read() for end in self._ends.values()]
-        if not any(came):
+        received = [end.read() for end in self._ends.values()]
+        if not any(received):
             time.sleep(0.002)
-        return any(came)
+        return any(received)
 
 
 def _opened(bind: str | None) -> Transport:
-    """Open a transport; the system may take a moment to free the address of a dead peer."""
+    """Open a transport; the system may need a moment to free the address of a dead peer."""
     made: list[Transport] = []
 
     def is_free() -> bool:

@@ -1,4 +1,4 @@
-"""Some peers under one rule on a bad network, each minimizing a quadratic of its own."""
+"""Peers with one rule on a bad network; each minimizes a different quadratic."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ __all__ = [
     "MORTAL",
     "PATIENT",
     "Crowd",
-    "Witnessed",
+    "RecordedRule",
     "gradient",
     "starts",
 ]
@@ -35,13 +35,13 @@ BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reord
 CONFIG = ProtocolConfig(
     query_s_min=0.1, query_s_max=1.0, stall_s=2.0, gossip_s=0.5, retry_s=0.2, dead_s=1e6
 )
-"""Nobody is considered dead, and answers are soon asked for."""
+"""No peer is considered dead, and missing answers are queried soon."""
 
 MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0, roll_s=5.0)
-"""The dead are soon considered dead."""
+"""A dead peer is soon considered dead."""
 
 PATIENT = replace(CONFIG, query_s_min=50.0, query_s_max=50.0)
-"""Answers are waited for, so that on a network without loss no share is ever fenced."""
+"""Peers wait long for answers, so no share is ever fenced on a network without loss."""
 
 LR = 0.1
 
@@ -54,14 +54,14 @@ def starts(n: int, size: int = SIZE) -> Values:
 
 
 def gradient(place: int, x: Values) -> Values:
-    """Gradient of ``slope / 2 * (x - optimum)^2``, with a different optimum in each place."""
+    """Gradient of ``slope / 2 * (x - optimum)^2``, with a different optimum for each peer."""
     slope: float = 0.2 + 0.1 * (place % 9)
     grown: Values = slope * (x - np.resize(_OPTIMA[place], len(x)))
     return grown
 
 
-class Witnessed:
-    """A rule that records why it had to wait."""
+class RecordedRule:
+    """A rule that counts its waits and records why it halted."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -87,7 +87,7 @@ class Witnessed:
 
 
 class Crowd:
-    """Founders with one rule each; their models before each step are recorded."""
+    """Founders with one rule each; records their models before each step."""
 
     def __init__(
         self,
@@ -101,23 +101,23 @@ class Crowd:
         seed: int = 7,
         step_s: Callable[[PeerId], float] = lambda peer: 0.1,
         descend: bool = True,
-        late: tuple[PeerId, ...] = (),
-        alike: bool = False,
+        newcomers: tuple[PeerId, ...] = (),
+        same_start: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
         faults: tuple[Fault, ...] = (),
         host: Callable[[PeerId], bytes] = lambda peer: b"",
         size: int = SIZE,
         lr: Callable[[int], float] | None = None,
     ) -> None:
-        everybody = n + len(late)
-        begin = starts(everybody, size)
-        if alike:
-            begin = begin[:1].repeat(everybody, 0)
+        total = n + len(newcomers)
+        initial = starts(total, size)
+        if same_start:
+            initial = initial[:1].repeat(total, 0)
         self.ids = tuple(f"p{index:02}" for index in range(n))
-        self.rules = {peer: Witnessed(rule(peer)) for peer in self.ids}
+        self.rules = {peer: RecordedRule(rule(peer)) for peer in self.ids}
         self.before: dict[PeerId, list[Values]] = {peer: [] for peer in self.ids}
         self.moved: Values = np.zeros(size)
-        """Sum of all that optimizer steps did."""
+        """Sum of all optimizer updates."""
         self.on_step: Callable[[PeerId], object] = lambda peer: None
         self._steps, self._descend = steps, descend
         self._lr = (lambda step: LR) if lr is None else lr
@@ -127,7 +127,7 @@ class Crowd:
             neighbors=neighbors,
             train=self._train,
             step_s=step_s,
-            values=dict(zip((*self.ids, *late), begin, strict=True)).__getitem__,
+            values=dict(zip((*self.ids, *newcomers), initial, strict=True)).__getitem__,
             hulls=False,
             size=size,
             dials_out=dials_out.__contains__,
@@ -135,7 +135,7 @@ class Crowd:
             lr=lr,
         )
         self._seed = seed
-        self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)
+        self.swarm = FuzzSwarm(seed, peers, (*self.ids, *newcomers), n, weather, faults=faults)
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
         """Start a newcomer, or a peer's next incarnation, with only the addresses of *seeds*."""
@@ -148,16 +148,16 @@ class Crowd:
     def leave(self, peer: PeerId, *, burn: bool = False) -> None:
         self.swarm.fleet.leave(self.swarm.peers[peer].worker, burn=burn)
 
-    def change(self, weather: NetworkConfig) -> None:
+    def change_weather(self, weather: NetworkConfig) -> None:
         ids = list(self.swarm.fleet.index)
         self.swarm.fleet.mail.links = Links(weather, ids, self._seed)
 
-    def descend_no_more(self) -> None:
+    def stop_training(self) -> None:
         self._descend = False
 
     def agree(self) -> None:
         """Stop all training, and run until the models agree."""
-        self.descend_no_more()
+        self.stop_training()
         give_up_s = self.swarm.now + 300.0
         # A check after every event would be slow.
         while self.swarm.now < give_up_s and spread(self.swarm.running()) >= 1e-5:

@@ -1,4 +1,4 @@
-"""A few protocol cores in one process: each message waits until the test delivers or drops it."""
+"""A few protocol cores in one process; each message waits until a test delivers or drops it."""
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -33,12 +33,12 @@ __all__ = [
     "Scripted",
     "a_push",
     "an_offer",
+    "destinations",
     "hello",
     "letters",
     "member",
-    "of",
+    "only",
     "settled",
-    "to",
 ]
 
 Effects = list[Effect | Event]
@@ -54,7 +54,7 @@ SMALL = ProtocolConfig()
 WIDE = ProtocolConfig(
     inline_bytes_max=1, frame_bytes=16, frame_bytes_min=16, frame_bytes_max=16, window_bytes=32
 )
-"""Shares of 64 bytes go out in four frames, two of which may be under way."""
+"""Shares of 64 bytes go out in four frames, two of which may be in flight."""
 
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
@@ -112,25 +112,25 @@ def a_push(**fields: Any) -> Push:
     return Push(**_SHARE | fields)
 
 
-def of(effects: Iterable[Effect | Event], kind: type[_T]) -> list[_T]:
+def only(effects: Iterable[Effect | Event], kind: type[_T]) -> list[_T]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def letters(effects: Iterable[Effect | Event], kind: Any = object) -> list[Any]:
-    return [e.envelope for e in of(effects, Send) if isinstance(e.envelope.body, kind)]
+    return [e.envelope for e in only(effects, Send) if isinstance(e.envelope.body, kind)]
 
 
-def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
+def destinations(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
     return [envelope.destination for envelope in letters(effects, kind)]
 
 
 def settled(weight: int) -> Entry:
-    """The record in a's ledger once b has accepted *weight* of its first share."""
+    """Return the entry in a's ledger after b accepts *weight* of a's first share."""
     return Entry(Kind.SETTLED, weight, "b", 1, 1)
 
 
 class Scripted:
-    """A rule that does once what the test says, and otherwise nothing."""
+    """A rule that runs the next action of the test once, and otherwise does nothing."""
 
     name = "scripted"
     registers: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ class Scripted:
 
 
 class Scene:
-    """Protocols that talk through a mailbag, with a transcript of all that happens."""
+    """Protocols that exchange messages through a mailbox; records a transcript of all events."""
 
     def __init__(
         self, config: ProtocolConfig = SMALL, requirements: Requirements = _BY_WEIGHT
@@ -161,7 +161,7 @@ class Scene:
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
         self._schemas: dict[PeerId, Schema] = {}
         self.sketches: dict[PeerId, tuple[float, ...]] = {}
-        """Sketches of the models, by peer; default: all alike."""
+        """Sketches of the models, by peer; default: the same for all."""
 
     def enter(
         self,
@@ -179,7 +179,7 @@ class Scene:
         clock: Mapping[PeerId, int] | None = None,
         membership: StaticMembership | None = None,
     ) -> Protocol:
-        """Make a peer that does not join yet; its address is its id."""
+        """Create a peer that does not join yet; its address is its id."""
         self.rules[id] = Scripted(requirements=self.requirements)
         self._addresses[id] = addresses = (id,) if addresses is None else addresses
         self._schemas[id] = schema
@@ -210,7 +210,7 @@ class Scene:
         host: bytes = b"",
         outward: Container[PeerId] = (),
     ) -> Self:
-        """Let these peers (default: a and b) found a swarm together, with no mail left over."""
+        """Let these peers (default: a and b) found a swarm together; no mail is left."""
         ids = ids or ("a", "b")
         schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
@@ -247,7 +247,7 @@ class Scene:
         )
 
     def ask(self, id: PeerId, donor: PeerId) -> None:
-        """Let a newcomer enter, if it has not yet, and ask a donor for a copy."""
+        """Let a newcomer enter, unless it has entered already, and ask a donor for a copy."""
         if id not in self.peers:
             self.enter(id, schema=self._schemas[donor])
         self.join(id, donor)
@@ -258,14 +258,14 @@ class Scene:
     def wake(self, id: PeerId) -> Effects:
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
-    def passes(self, id: PeerId, seconds: float, step_s: float = 1.0) -> Effects:
+    def wake_for(self, id: PeerId, seconds: float, step_s: float = 1.0) -> Effects:
         effects: Effects = []
         for _ in range(round(seconds / step_s)):
             self.wait(step_s)
             effects += self.wake(id)
         return effects
 
-    def go_on(
+    def run_for(
         self, seconds: float, *ids: PeerId, step_s: float = 1.0, turns: bool = False
     ) -> Effects:
         """Let time pass while these peers (default: all) exchange mail; return their effects."""
@@ -364,20 +364,22 @@ class Scene:
         return effects + self._inspect(to, effects, finite=finite)
 
     def tell(self, source: PeerId, to: PeerId, body: Body, **how: Any) -> Effects:
-        """Deliver a message as *source* might have sent it, see `letter`."""
+        """Deliver a message as if *source* had sent it; see `letter`."""
         return self.receive(self.letter(source, to, body, **how))
 
     def read(self, id: PeerId, other: PeerId = "") -> Effects:
         """Let a peer ask another for its model; without *other* it stops asking."""
         return self._do(id, "reads", lambda p, now: p.read(now, other))
 
-    def says(self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any) -> Effects:
-        """Let the first of these members say hello to a peer, and mention the others."""
-        life = members[0].incarnation
-        return self.tell(members[0].id, to, hello(*members, **what), incarnation=life, swarm=swarm)
+    def send_hello(
+        self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any
+    ) -> Effects:
+        """Send a hello of the first of *members* to a peer; it also lists the other members."""
+        own = members[0].incarnation
+        return self.tell(members[0].id, to, hello(*members, **what), incarnation=own, swarm=swarm)
 
     def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> Effects:
-        """Deliver mail until there is none, and return the effects."""
+        """Deliver mail until none is left, and return the effects."""
         kept: list[Envelope] = []
         effects: Effects = []
         while self.mail:
@@ -404,7 +406,7 @@ class Scene:
         frame_bytes: int = 0,
         shard: int = 0,
     ) -> Envelope:
-        """Write a message as *source* might have sent it."""
+        """Return a message as if *source* had sent it."""
         return Envelope(
             swarm=swarm,
             schema=schema,
@@ -444,7 +446,7 @@ class Scene:
         def inspected(share: ShareId) -> Effects:
             return self._do(id, what, lambda p, now: p.inspected(share, now, finite=finite))
 
-        return [e for inspect in of(effects, Inspect) for e in inspected(inspect.share)]
+        return [e for inspect in only(effects, Inspect) for e in inspected(inspect.share)]
 
     def _do(self, id: PeerId, what: str, event: Callable[[Protocol, float], Effects]) -> Effects:
         effects = event(self.peers[id], self.now)

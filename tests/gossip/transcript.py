@@ -1,4 +1,4 @@
-"""Effects and messages as readable lines, fit for a diff."""
+"""Effects and messages as readable lines, suitable for a diff."""
 
 from rumor.gossip.effects.effects import (
     Attach,

@@ -68,7 +68,7 @@ FOUND_AGAIN = [Entry(kind, 0, "b", 1, 1) for kind in (Kind.STRANDED, Kind.FOUND)
         (FOUND_AGAIN[:1], [ACCEPTED], (("a", 1),), {"held": 30, "died": 70}),
     ],
 )
-def test_an_audit_says_where_every_unit_is(
+def test_an_audit_accounts_for_every_unit(
     a: list[Entry], b: list[Entry], dead: tuple[tuple[str, int], ...], expected: dict[str, int]
 ) -> None:
     accounts = [account("a", FOUNDED, PUSHED, *a), account("b", *b)]
@@ -80,7 +80,7 @@ def test_an_audit_says_where_every_unit_is(
     assert not audit([account("b", Entry(Kind.ACCEPTED, 5, "a", 1, 1))]).balanced
 
 
-def test_an_audit_is_shown_in_units() -> None:
+def test_the_repr_of_an_audit_is_in_units() -> None:
     founded, pushed = Entry(Kind.FOUNDED, 3 * UNIT), Entry(Kind.PUSHED, UNIT // 2, "b", 1, 1)
     assert repr(audit([account("a", founded, pushed)])) == (
         "Audit(founded=3, held='5/2^1', in_flight='1/2^1', stranded=0, burned=0, died=0)"

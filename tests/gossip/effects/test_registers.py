@@ -1,16 +1,16 @@
-"""Registers on demand are created at their first use, and others are not."""
+"""Registers on demand are created at their first use; other names are refused."""
 
 import pytest
 
 from rumor.gossip.effects.registers import OnDemand, is_pattern
 
 
-def held() -> OnDemand[list[int]]:
+def make_registers() -> OnDemand[list[int]]:
     return OnDemand(["y", "from/*", "to/*"], list)
 
 
 def test_a_register_that_matches_a_pattern_is_created_once() -> None:
-    registers = held()
+    registers = make_registers()
     registers["from/ada"].append(1)
     registers["to/ada"].append(2)
     assert registers == {"from/ada": [1], "to/ada": [2]}

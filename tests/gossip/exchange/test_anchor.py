@@ -16,20 +16,20 @@ from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ask, Hello, Phase, Push
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, an_offer, member, of
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, an_offer, member, only
 
 HALVES = replace(SMALL, wire="bfloat16")
 SPARSE = replace(SMALL, wire="topk:0.25")
 
 
 def forms(effects: Effects) -> list[Form]:
-    return [snapshot.form for snapshot in of(effects, Snapshot)]
+    return [snapshot.form for snapshot in only(effects, Snapshot)]
 
 
-def seeking(
+def ask_for_copy(
     scene: Scene, *, donor_keeps: bool = True, keeps: bool = True, anchor: bytes = OTHER_ANCHOR
 ) -> None:
-    """B has asked a, which founded alone, for a copy."""
+    """Let b ask the lone founder a for a copy."""
     scene.enter("a", keeps_anchor=donor_keeps)
     scene.join("a")
     scene.enter("b", keeps_anchor=keeps, anchor=anchor)
@@ -37,7 +37,7 @@ def seeking(
     scene.deliver(Hello)
 
 
-def anchored(scene: Scene, peer: str, of: str) -> bool:
+def knows_anchor(scene: Scene, peer: str, of: str) -> bool:
     """Return whether one peer believes that another knows the anchor."""
     (member,) = [m for m in scene.peers[of].table.live() if m.id == peer]
     return member.anchored
@@ -51,7 +51,7 @@ def anchored(scene: Scene, peer: str, of: str) -> bool:
         (SPARSE, False, Form("topk:0.25")),
     ],
 )
-def test_shares_are_differences_where_both_keep_the_anchor(
+def test_shares_are_differences_if_both_peers_keep_the_anchor(
     config: ProtocolConfig, keeps: bool, form: Form
 ) -> None:
     scene = Scene(config)
@@ -62,7 +62,7 @@ def test_shares_are_differences_where_both_keep_the_anchor(
         effects = scene.push(one, other)
         assert forms(effects) == [form] == [push.form for push in scene.sent(effects, Push)]
     scene.deliver()
-    assert [mix.form for mix in of(scene.mix_all("b"), Mix)] == [form]
+    assert [mix.form for mix in only(scene.mix_all("b"), Mix)] == [form]
 
 
 @pytest.mark.parametrize(
@@ -117,31 +117,31 @@ HALF, PLAIN = Form("bfloat16"), Form()
         (HALVES, False, OTHER_ANCHOR, True, Form(copy=True), PLAIN),
         (SPARSE, True, OTHER_ANCHOR, False, Form(copy=True), Form("topk:0.25")),
     ],
-    ids=["needs it", "began with the same numbers", "donor does not know it", "has no use for it"],
+    ids=["needs the anchor", "same initial model", "donor lacks it", "wire does not need it"],
 )
 def test_a_newcomer_gets_the_anchor_with_its_copy_if_both_support_it(
     config: ProtocolConfig, donor_keeps: bool, anchor: bytes, asks: bool, copy: Form, after: Form
 ) -> None:
     scene = Scene(config)
-    seeking(scene, donor_keeps=donor_keeps, anchor=anchor)
+    ask_for_copy(scene, donor_keeps=donor_keeps, anchor=anchor)
     assert [e.body for e in scene.mail if isinstance(e.body, Ask)] == [Ask(anchor=asks)]
     scene.deliver()
     assert forms(scene.step("a")) == [copy]
     scene.deliver()
-    assert anchored(scene, "b", of="b") is (anchor == ANCHOR)
+    assert knows_anchor(scene, "b", of="b") is (anchor == ANCHOR)
     scene.step("b", trained=False)
     scene.deliver()
     assert scene.peers["b"].phase is Phase.TRAINING
     for one in "ab":
-        assert anchored(scene, "b", of=one) is (after == HALF)
+        assert knows_anchor(scene, "b", of=one) is (after == HALF)
     for one, other in ("ab", "ba"):
         assert forms(scene.push(one, other)) == [after]
 
 
 @pytest.mark.parametrize("wire", ["topk:0.5", "int8"])
-def test_an_incomplete_copy_is_not_a_copy(wire: str) -> None:
+def test_a_lossy_copy_is_refused(wire: str) -> None:
     scene = Scene()
-    seeking(scene)
+    ask_for_copy(scene)
     form = Form(wire, copy=True)
     size = form.size_bytes(SCHEMA, 0)
     body = an_offer(size_bytes=size, frame_bytes=size, form=form)
@@ -152,13 +152,13 @@ def test_a_peer_that_gives_up_its_swarm_forgets_the_anchor() -> None:
     scene = Scene(HALVES)
     scene.enter("a", keeps_anchor=True, anchor=OTHER_ANCHOR)
     scene.join("a")
-    assert anchored(scene, "a", of="a")
-    scene.says("a", member("b"), swarm=ANCHOR)
-    assert scene.peers["a"].swarm == ANCHOR and not anchored(scene, "a", of="a")
+    assert knows_anchor(scene, "a", of="a")
+    scene.send_hello("a", member("b"), swarm=ANCHOR)
+    assert scene.peers["a"].swarm == ANCHOR and not knows_anchor(scene, "a", of="a")
 
 
 @pytest.mark.parametrize("with_anchor", [(True, True), (False, True), (True, False)])
-def test_every_shard_must_bring_its_part_of_the_anchor(with_anchor: tuple[bool, ...]) -> None:
+def test_a_newcomer_needs_the_anchor_part_of_every_shard(with_anchor: tuple[bool, ...]) -> None:
     schema = schema_of(16, shards=2)
     scene = Scene(HALVES)
     scene.enter("a", schema=schema, keeps_anchor=True)
@@ -172,7 +172,7 @@ def test_every_shard_must_bring_its_part_of_the_anchor(with_anchor: tuple[bool, 
         scene.tell("a", "b", body, frame_bytes=size, shard=shard, schema=schema.hash)
         scene.step("b", trained=False)
     assert scene.peers["b"].phase is Phase.TRAINING
-    assert anchored(scene, "b", of="b") == all(with_anchor)
+    assert knows_anchor(scene, "b", of="b") == all(with_anchor)
 
 
 AVERAGING = {*RULES} - {"allreduce"}
@@ -192,7 +192,7 @@ OF_DIFFERENCES = {"choco", "sparseloco"}
         ("float32", 1, True, BY_WEIGHT),
     ],
 )
-def test_rules_refuse_wires_shards_and_exact_mode_that_do_not_fit(
+def test_rules_refuse_incompatible_wires_shards_and_exact_mode(
     wire: str, shards: int, exact: bool, fitting: set[str]
 ) -> None:
     for name in RULES:
@@ -204,7 +204,7 @@ def test_rules_refuse_wires_shards_and_exact_mode_that_do_not_fit(
                 require_fit(rule, wire, shards, exact=exact)
 
 
-def test_a_peer_cannot_be_made_with_a_rule_that_does_not_fit() -> None:
+def test_a_peer_refuses_a_rule_that_does_not_fit_its_wire() -> None:
     class Plain:
         name, registers, outstanding_max = "plain", (), 1
         step = GoSGD().step

@@ -11,7 +11,7 @@ from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Offer, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, WIDE, Effects, Scene, letters, to
+from ..scene import SMALL, WIDE, Effects, Scene, destinations, letters
 
 SLOW = replace(SMALL, bandwidth_bytes_s=64.0)
 """A share of 64 bytes takes a second."""
@@ -40,7 +40,7 @@ def test_pushes_beyond_the_bandwidth_are_skipped_not_queued() -> None:
     assert (pushes, skips) == (10, 30)
 
 
-def test_a_delayed_share_is_not_given_up() -> None:
+def test_a_delayed_share_is_not_abandoned() -> None:
     scene = Scene(replace(SLOW_FRAMES, stall_s=0.5)).founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.tell("b", "a", Grant(1, 64))
@@ -49,19 +49,19 @@ def test_a_delayed_share_is_not_given_up() -> None:
     assert scene.peers["a"].account.outstanding
 
 
-def test_shares_are_sent_one_after_another_and_offered_when_it_is_their_turn() -> None:
+def test_a_share_is_offered_after_the_previous_one_is_sent() -> None:
     scene = Scene(SLOW_FRAMES).founded("a", "b", "c", "d")
 
-    offered = to(scene.push("a", "cb"), Offer)
+    offered = destinations(scene.push("a", "cb"), Offer)
     assert offered == ["c"]
     found = chunks(scene.tell("c", "a", Grant(1, 64)))
     for _ in range(12):
         if len(found) == 4:
-            assert not to(scene.push("a", "d"), Offer), "b has waited longer"
+            assert not destinations(scene.push("a", "d"), Offer), "b has waited longer"
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
-        for peer in to(effects, Offer):
+        for peer in destinations(effects, Offer):
             offered.append(peer)
             found += chunks(scene.tell(peer, "a", Grant(1, 64)))
         assert scene.peers["a"].deadline() > scene.now
@@ -83,26 +83,26 @@ def test_shards_share_the_bandwidth() -> None:
     assert found == [("b", shard, index) for shard in (0, 1) for index in range(4)]
 
 
-@pytest.mark.parametrize("how", ["refused", "exact", "dead", "restarted", "unsent"])
-def test_a_finished_share_releases_the_link(how: str) -> None:
-    slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if how == "dead" else {}
-    scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow)).founded("a", "b", "c")
+@pytest.mark.parametrize("end", ["refused", "exact", "dead", "restarted", "unsent"])
+def test_a_finished_share_releases_the_link(end: str) -> None:
+    slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if end == "dead" else {}
+    scene = Scene(replace(SLOW_FRAMES, exact=end == "exact", **slow)).founded("a", "b", "c")
 
     scene.push("a", "bc")
     scene.tell("b", "a", Grant(1, 64))
     assert not scene.tell("c", "a", Grant(1, 64))
-    if how == "dead":
+    if end == "dead":
         for _ in range(39):
             scene.wait(1.0)
             scene.tell("c", "a", Query(9))
             assert not chunks(scene.wake("a"))
         assert list(scene.peers["a"].account.outstanding) == [("c", 1)]
-    elif how == "restarted":
+    elif end == "restarted":
         scene.tell("b", "a", Ack(9, 0), incarnation=2)
-    elif how == "unsent":
+    elif end == "unsent":
         scene.unsent(scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
     else:
         scene.tell("b", "a", Ack(1, 0))
     scene.wait(1.0)
-    assert to(scene.wake("a"), Offer) == ["c"]
+    assert destinations(scene.wake("a"), Offer) == ["c"]
     assert chunks(scene.tell("c", "a", Grant(1, 64))) == [("c", 0, 0)]

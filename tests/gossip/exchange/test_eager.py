@@ -1,4 +1,4 @@
-"""An ACK may say how much of the next share can be sent along with its offer."""
+"""An ACK may grant credit: bytes of the next share that can follow its offer at once."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from rumor.gossip.wire.messages import Ack, Chunk, Offer
 from ..scene import WIDE, Effects, Scene, an_offer, letters
 
 WHOLE = replace(WIDE, window_bytes=64)
-"""All four frames of a share may be under way."""
+"""All four frames of a share may be in flight."""
 
 
 def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
-    """One push from a to b is settled; the mailbag is empty."""
+    """Return a scene with one settled push from a to b and no mail in flight."""
     scene = Scene(config).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()
@@ -32,20 +32,22 @@ def bodies(effects: Effects) -> list[str]:
     return [type(letter.body).__name__ for letter in letters(effects)]
 
 
-def test_the_offer_is_followed_by_as_many_frames_as_the_last_ack_allowed() -> None:
+def test_an_offer_is_followed_by_the_frames_that_the_last_ack_allowed() -> None:
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
     scene.tell("b", "a", Ack(2, 0))
     assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is used once"
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
-    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was useless"
+    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], (
+        "a refused share gives no credit"
+    )
     scene = settled()
     scene.enter("b", incarnation=2)
     scene.introduce("b", "a", incarnation=2)
-    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "it was for another incarnation"
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is for one incarnation"
 
 
-def test_the_first_frame_of_an_offer_sent_with_credit_gets_no_grant() -> None:
+def test_an_offer_sent_with_credit_and_its_first_frame_get_no_grant() -> None:
     scene = Scene(WHOLE).founded("b")
     scene.introduce("a", "b")
     scene.wait(100.0)
@@ -70,7 +72,7 @@ def test_frames_of_a_refused_share_are_dropped() -> None:
     assert scene.peers["a"].account.weight == ONE - ONE // 4
 
 
-def test_a_peer_without_room_for_another_share_gives_no_credit() -> None:
+def test_a_peer_with_room_for_another_share_gives_credit() -> None:
     scene = Scene(replace(WIDE, staged_max=2)).founded("a", "b")
     for name in ("c", "d"):
         scene.introduce(name, "b")
@@ -83,7 +85,7 @@ def test_a_peer_without_room_for_another_share_gives_no_credit() -> None:
     assert scene.peers["b"].staged == 1
 
 
-def test_no_more_than_a_window_is_sent_whatever_the_credit() -> None:
+def test_credit_beyond_a_window_is_ignored() -> None:
     scene = Scene(WIDE).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()

@@ -25,7 +25,7 @@ FINAL = (EscrowState.SETTLED, EscrowState.WRITTEN_OFF)
 PAIRS = [(state, event) for state in EscrowState for event in EscrowEvent]
 
 
-def named(member: EscrowState | EscrowEvent) -> str:
+def label(member: EscrowState | EscrowEvent) -> str:
     return member.name.lower().replace("_", "-")
 
 
@@ -65,7 +65,7 @@ class Rig:
         self.outbox.push("b", 1, offer, 7, 0.0, shown=lent)
 
     def fire(self, event: EscrowEvent) -> bool:
-        """Apply an event; a GRANT is of two more frames, an ACK accepts nothing."""
+        """Apply an event: a GRANT allows two more frames, an ACK accepts nothing."""
         amounts = {EscrowEvent.GRANT: self.transfer.sent_bytes + 32, EscrowEvent.STEP: HALF}
         return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
 
@@ -75,7 +75,7 @@ class Rig:
         self.log.effects.clear()
         return taken
 
-    def require_sound(self) -> None:
+    def require_consistent(self) -> None:
         """Check that the state agrees with outbox, account and snapshot references."""
         state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
         stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
@@ -91,9 +91,9 @@ class Rig:
 
 @pytest.mark.parametrize("exact", [False, True], ids=["plain", "exact"])
 @pytest.mark.parametrize(
-    ("state", "event"), PAIRS, ids=[f"{named(s)}-{named(e)}" for s, e in PAIRS]
+    ("state", "event"), PAIRS, ids=[f"{label(s)}-{label(e)}" for s, e in PAIRS]
 )
-def test_each_event_follows_the_table_is_ignored_or_cannot_happen(
+def test_each_event_follows_the_transition_table(
     state: EscrowState, event: EscrowEvent, exact: bool
 ) -> None:
     rig = Rig(state, exact=exact)
@@ -104,7 +104,7 @@ def test_each_event_follows_the_table_is_ignored_or_cannot_happen(
         return
     step, deadline_s = TRANSITIONS[state, event], rig.transfer.deadline_s
     assert rig.fire(event) is (step is not None)
-    rig.require_sound()
+    rig.require_consistent()
     if step is None:
         assert rig.take() == [] and rig.transfer.deadline_s == deadline_s
     elif step[1] is EscrowState.DECIDED:
@@ -144,12 +144,12 @@ def diagram() -> str:
     lines = ["stateDiagram-v2", f"    state {EscrowState.DECIDED.name} <<choice>>"]
     lines += [f"    [*] --> {EscrowState.QUEUED.name}"]
     for (state, target), events in arrows.items():
-        named = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
-        lines.append(f"    {state.name} --> {target.name}: {named}")
+        labels = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
+        lines.append(f"    {state.name} --> {target.name}: {labels}")
     lines += [f"    {state.name} --> [*]" for state in FINAL]
     return "\n".join(lines)
 
 
-def test_the_page_shows_the_table() -> None:
+def test_the_protocol_page_shows_the_transition_table() -> None:
     page = Path(__file__).parents[3] / "docs" / "explanation" / "protocol.md"
     assert f"```mermaid\n{diagram()}\n```" in page.read_text()

@@ -11,7 +11,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
 
-from ..scene import SMALL, WIDE, Effects, Scene, of, settled
+from ..scene import SMALL, WIDE, Effects, Scene, only, settled
 
 EXACT = replace(SMALL, exact=True)
 FRAMES = replace(WIDE, exact=True)
@@ -19,14 +19,14 @@ HALF = ONE // 2
 
 
 def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b"") -> Scene:
-    """A push from a to b; the mail stays in the bag."""
+    """A push from a to b that is not delivered."""
     scene = Scene(config).founded("a", "b", "c", "d", "e", host=host)
-    assert not of(scene.push("a", "b", weight), Release)
+    assert not only(scene.push("a", "b", weight), Release)
     return scene
 
 
 def require_credit(scene: Scene, pushes: int = 2) -> None:
-    """Check that a can push to *count* others now."""
+    """Check that a can push to *pushes* other peers now."""
     pushed: list[str] = []
 
     def push_on(context: RuleContext) -> None:
@@ -45,13 +45,13 @@ def require_credit(scene: Scene, pushes: int = 2) -> None:
 def test_a_returned_share_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
     scene, back = pushed(weight=weight), weight - accepted
     a = scene.peers["a"]
-    assert of(scene.tell("b", "a", Ack(1, accepted)), Entry) == of(scene.wake("a"), Entry) == []
+    assert only(scene.tell("b", "a", Ack(1, accepted)), Entry) == only(scene.wake("a"), Entry) == []
     assert a.account.weight == ONE - weight
     effects = scene.step("a")
     mixed = Reclaim(1, back / (ONE - accepted))
     assert effects[:3] == [mixed, settled(accepted), Release(1)]
     assert a.account.weight == ONE - accepted
-    assert not of(scene.step("a"), Reclaim)
+    assert not only(scene.step("a"), Reclaim)
 
 
 def test_a_fully_accepted_share_is_settled_at_once() -> None:
@@ -65,11 +65,11 @@ def test_two_returned_shares_are_mixed_back_one_after_the_other() -> None:
         context.push("b", ONE // 4)
         context.push("c", ONE // 2)
 
-    assert [snapshot.id for snapshot in of(scene.act("a", push_both), Snapshot)] == [1]
+    assert [snapshot.id for snapshot in only(scene.act("a", push_both), Snapshot)] == [1]
     for peer in ("b", "c"):
         scene.tell(peer, "a", Ack(1, 0))
     effects = scene.step("a")
-    assert of(effects, Reclaim) == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
+    assert only(effects, Reclaim) == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
     assert effects[-1] == Release(1) and scene.peers["a"].account.weight == ONE
 
 
@@ -92,12 +92,12 @@ def test_a_share_stays_open_until_its_values_are_mixed_back() -> None:
     scene.tell("b", "a", Ack(1, 0))
     assert not scene.tell("b", "a", Ack(1, HALF))
     effects = scene.tell("b", "a", Leave(True)) + scene.tell("b", "a", Query(9), incarnation=2)
-    effects += scene.passes("a", 40.0)
-    assert not [entry for entry in of(effects, Entry) if entry.seq == 1]
+    effects += scene.wake_for("a", 40.0)
+    assert not [entry for entry in only(effects, Entry) if entry.seq == 1]
     assert Reclaim(1, 0.5) in scene.step("a")
     assert scene.peers["a"].account.weight == ONE
     for peer in "cde":
-        scene.tell(peer, "a", Query(9))  # they had also fallen silent
+        scene.tell(peer, "a", Query(9))  # they had also been silent
     require_credit(scene)
 
 
@@ -105,7 +105,7 @@ def test_a_share_stays_open_until_its_values_are_mixed_back() -> None:
 def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolConfig) -> None:
     scene = pushed(config)
     share = scene.mail[-1]
-    assert of(scene.unsent(share), Entry) == of(scene.unsent(share), Entry) == []
+    assert only(scene.unsent(share), Entry) == only(scene.unsent(share), Entry) == []
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
@@ -114,11 +114,11 @@ KEPT_S = 10 * EXACT.dead_s
 
 
 def long_stranded(scene: Scene) -> Effects:
-    """Let b be considered dead for so long that it is not expected back."""
-    assert not of(scene.strand("a", "b"), Release)
-    assert not of(scene.passes("a", KEPT_S - 1.0), Release)
+    """Keep b dead until it is no longer expected to return."""
+    assert not only(scene.strand("a", "b"), Release)
+    assert not only(scene.wake_for("a", KEPT_S - 1.0), Release)
     scene.mail.clear()
-    return scene.passes("a", 1.0)
+    return scene.wake_for("a", 1.0)
 
 
 @pytest.mark.parametrize("config", [EXACT, FRAMES])
@@ -133,12 +133,12 @@ def test_values_of_a_share_that_stays_stranded_are_released_eventually(
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     # A share returned after that brings back weight alone.
     effects = scene.tell("b", "a", Ack(1, 0))
-    assert of(effects, Entry) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
+    assert only(effects, Entry) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
     assert scene.peers["a"].account.weight == ONE
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
 
-def test_a_leaver_mixes_back_without_a_step_before_it_hands_its_weight_on() -> None:
+def test_a_leaver_mixes_returned_values_back_before_it_hands_over_its_weight() -> None:
     scene = pushed()
     scene.leave("a")
     scene.deliver(Hello)

@@ -1,4 +1,4 @@
-"""Frame sizes follow the link's throughput, patience its pauses, and timeouts its round trips."""
+"""Frame sizes follow a link's throughput, stall timeouts its pauses, timeouts its round trips."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def frame_of(*carried: tuple[float, float], size_mib: int = 100, **config: Any) -> int:
-    """Size of the next frame after transfers of these bytes in these seconds."""
+    """Return the size of the next frame after transfers of (bytes, seconds)."""
     link = LinkEstimator(replace(CONFIG, **config), 1)
     for size_bytes, seconds in carried:
         link.carried(round(size_bytes), seconds)
@@ -53,11 +53,11 @@ def test_a_share_is_cut_into_several_frames_on_any_link(size_mib: int, frame_mib
     assert frame_of((1 << 40, 1.0), size_mib=size_mib) == frame_mib * MIB
 
 
-@pytest.mark.parametrize("nothing", [(0, 1.0), (100, 0.0), (100, -1.0)])
-def test_frames_to_an_unknown_neighbor_have_the_configured_size(
-    nothing: tuple[float, float],
+@pytest.mark.parametrize("no_measurement", [(0, 1.0), (100, 0.0), (100, -1.0)])
+def test_frames_to_an_unmeasured_neighbor_have_the_configured_size(
+    no_measurement: tuple[float, float],
 ) -> None:
-    assert frame_of() == frame_of(nothing) == CONFIG.frame_bytes
+    assert frame_of() == frame_of(no_measurement) == CONFIG.frame_bytes
     assert frame_of(bandwidth_bytes_s=10e6) == 128 * KIB
     # The measured rate cannot exceed the allowed rate either.
     assert frame_of((100 * MIB, 0.1), bandwidth_bytes_s=10e6) == 128 * KIB
@@ -83,14 +83,14 @@ def test_no_share_takes_more_than_the_maximum_number_of_frames() -> None:
     assert frame * FRAMES_MAX >= size and (frame - 1) * FRAMES_MAX < size
 
 
-def test_a_window_holds_at_least_one_frame_and_not_too_many_small_ones() -> None:
+def test_a_window_holds_at_least_one_frame_and_limits_small_frames() -> None:
     assert window_bytes(CONFIG, 64 * KIB, 1) == 64 * 64 * KIB
     assert window_bytes(CONFIG, 1 * MIB, 1) == CONFIG.window_bytes
     assert window_bytes(CONFIG, 64 * MIB, 1) == 64 * MIB
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7, 32, 100])
-def test_the_windows_of_all_shards_fit_into_the_queues_of_sockets(shards: int) -> None:
+def test_the_windows_of_all_shards_fit_into_socket_queues(shards: int) -> None:
     frames = shards * (window_bytes(CONFIG, 64 * KIB, shards) // (64 * KIB))
     offers, ends = shards, shards
     assert frames + offers + ends < messages_max(shards)
@@ -107,14 +107,14 @@ def test_the_windows_of_all_shards_fit_into_the_queues_of_sockets(shards: int) -
         (1e9, 120.0, 12.0),
     ],
 )
-def test_patience_is_twenty_times_the_longest_pause(
+def test_the_stall_timeout_is_twenty_times_the_longest_pause(
     gap_s: float, seconds: float, hasty_s: float
 ) -> None:
     assert patience_s(CONFIG, gap_s) == pytest.approx(seconds)
     assert patience_s(replace(CONFIG, stall_s=1.0), gap_s) == pytest.approx(hasty_s)
 
 
-def test_the_rate_holds_on_average_and_unused_rate_is_not_saved_up() -> None:
+def test_the_average_rate_is_limited_and_unused_rate_expires() -> None:
     limiter, now, sent = RateLimiter(100.0), 5.0, 0
     while now < 105.0:
         if limiter.is_free(now):

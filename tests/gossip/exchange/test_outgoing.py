@@ -27,26 +27,26 @@ from rumor.gossip.wire.messages import (
 )
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, WIDE, Scene, letters, member, of, settled, to
+from ..scene import SMALL, WIDE, Scene, destinations, letters, member, only, settled
 
 HALF = ONE // 2
 
 
 def pushed(config: ProtocolConfig = SMALL) -> Scene:
-    """A push from a to b of half of its weight; the mail stays in the bag."""
+    """A push from a to b of half of its weight, not delivered."""
     scene = Scene(config).founded()
     scene.push("a", "b", HALF)
     return scene
 
 
 @pytest.mark.parametrize("credit", [8, 16])
-def test_no_more_is_sent_than_was_granted(credit: int) -> None:
+def test_a_sender_sends_no_more_than_was_granted(credit: int) -> None:
     effects = pushed(WIDE).tell("b", "a", Grant(1, credit))
-    assert len(letters(effects, Chunk)) == credit // 16 and not of(effects, Release)
+    assert len(letters(effects, Chunk)) == credit // 16 and not only(effects, Release)
 
 
 @pytest.mark.parametrize(
-    ("config", "word", "reason"),
+    ("config", "body", "reason"),
     [
         (WIDE, Grant(1, 33), "more than a window"),
         (SMALL, Ack(1, HALF + 1, bytes_s=1), "more than was sent"),
@@ -54,11 +54,11 @@ def test_no_more_is_sent_than_was_granted(credit: int) -> None:
     ],
 )
 def test_a_grant_beyond_a_window_and_an_ack_beyond_the_share_are_errors(
-    config: ProtocolConfig, word: Body, reason: str
+    config: ProtocolConfig, body: Body, reason: str
 ) -> None:
     scene = pushed(config)
     with pytest.raises(RemoteProtocolError, match=reason):
-        scene.tell("b", "a", word)
+        scene.tell("b", "a", body)
     assert scene.peers["a"].account.outstanding
     # A message that breaks the protocol is no measurement: the frame size stays.
     scene.tell("b", "a", Ack(1, 0))
@@ -92,20 +92,20 @@ def test_answers_about_other_shares_are_ignored() -> None:
 
 def test_a_late_answer_is_queried_repeatedly_with_growing_intervals() -> None:
     scene = pushed(replace(SMALL, dead_s=1e9))
-    asked = [scene.now for _ in range(100) if scene.sent(scene.passes("a", 1.0), Query)]
-    gaps = [after - before for before, after in pairwise(asked)]
-    assert asked[0] == 5.0
+    queried_s = [scene.now for _ in range(100) if scene.sent(scene.wake_for("a", 1.0), Query)]
+    gaps = [after - before for before, after in pairwise(queried_s)]
+    assert queried_s[0] == 5.0
     assert gaps[:4] == [2.0, 4.0, 8.0, 16.0] and set(gaps[4:]) == {30.0}
     scene = pushed()
     scene.wait(0.5)
     scene.tell("b", "a", Pending(1))
-    assert not scene.sent(scene.passes("a", 0.6, 0.6), Query), "so it keeps waiting"
+    assert not scene.sent(scene.wake_for("a", 0.6, 0.6), Query), "a PENDING restarts the wait"
     # A peer that is about to leave is queried at once about sent shares.
     assert scene.sent(scene.tell("b", "a", Leave(False)), Query) == [Query(1)]
     assert not scene.sent(pushed(WIDE).tell("b", "a", Leave(False)), Query)
 
 
-def test_only_the_share_that_the_network_refused_is_taken_back() -> None:
+def test_only_a_share_refused_by_the_network_is_taken_back() -> None:
     scene = pushed()
     share = scene.mail[-1]
     scene.unsent(scene.letter("a", "b", Query(1)))
@@ -122,7 +122,7 @@ def test_only_the_share_that_the_network_refused_is_taken_back() -> None:
 def test_escrow_stranded_at_a_peer_that_left_is_queried_but_stays_stranded() -> None:
     scene = pushed()
     scene.tell("b", "a", Leave(True))
-    assert scene.sent(scene.says("a", member("b")), Query) == [Query(1)]
+    assert scene.sent(scene.send_hello("a", member("b")), Query) == [Query(1)]
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     assert settled(HALF) in scene.tell("b", "a", Ack(1, HALF))
 
@@ -130,12 +130,12 @@ def test_escrow_stranded_at_a_peer_that_left_is_queried_but_stays_stranded() -> 
 def test_escrow_is_written_off_when_a_later_incarnation_has_left_unseen() -> None:
     scene = pushed()
     gone = member("b", Phase.LEFT, incarnation=2)
-    assert not of(scene.says("a", member("c"), gone), Entry), "hearsay"
-    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in scene.says("a", gone)
+    assert not only(scene.send_hello("a", member("c"), gone), Entry), "hearsay"
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in scene.send_hello("a", gone)
 
 
-def unanswered() -> Scene:
-    """Both credits of a are taken by b and c, which do not answer; d would."""
+def unanswered_pushes() -> Scene:
+    """Pushes to b and c use both credits of a and stay unanswered; d is free."""
     scene = Scene().founded(*"abcd")
     scene.push("a", "bc")
     scene.mail.clear()
@@ -147,24 +147,24 @@ def credit_used(state: State) -> int:
     return sum([transfer.uses_credit for transfer in transfers])
 
 
-def asks_again(scene: Scene) -> None:
-    scene.passes("a", 8.0)
+def pass_queries(scene: Scene) -> None:
+    scene.wake_for("a", 8.0)
     scene.mail.clear()
 
 
 def test_credit_returns_after_two_unanswered_queries() -> None:
-    scene = unanswered()
+    scene = unanswered_pushes()
     skipped = scene.act("a", RuleContext.push_half)
     assert PushSkipped("no neighbor free") in skipped
-    asks_again(scene)
-    assert to(scene.act("a", RuleContext.push_half), Push) == ["d"]
+    pass_queries(scene)
+    assert destinations(scene.act("a", RuleContext.push_half), Push) == ["d"]
     assert len(scene.peers["a"].account.outstanding) == 3, "their escrow stays open"
 
 
 @pytest.mark.parametrize("answer", [Pending(1), Ack(1, 0)])
-def test_a_peer_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
-    scene = unanswered()
-    asks_again(scene)
+def test_a_late_answer_updates_credit_and_open_shares(answer: Pending | Ack) -> None:
+    scene = unanswered_pushes()
+    pass_queries(scene)
     state = scene.peers["a"].state
     assert (state.in_flight(), credit_used(state)) == (2, 0)
     scene.tell("b", "a", answer)

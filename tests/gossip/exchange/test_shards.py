@@ -1,4 +1,4 @@
-"""With shards, every piece of the vector has separate weights of its own."""
+"""With shards, each piece of the vector has its own weight."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Leave, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, Effects, Scene, a_push, hello, letters, of, to
+from ..scene import SMALL, Effects, Scene, a_push, destinations, hello, letters, only
 
 THREE = schema_of(24, shards=3)
 COPY = Form(copy=True)
@@ -36,7 +36,7 @@ def gossiping(**config: Any) -> Scene:
 
 
 def exchange(scene: Scene) -> list[tuple[int, int]]:
-    """Shard and weight of every push in a step of a; b then mixes them."""
+    """Let a step and b mix its pushes; return the shard and weight of every push."""
     found = pushed(scene.step("a"))
     scene.deliver()
     scene.step("b", trained=False)
@@ -56,7 +56,7 @@ def weights(scene: Scene, peer: str) -> list[int]:
     return [account.weight for account in scene.peers[peer].accounts]
 
 
-def test_shards_take_turns_and_random_ones_differ_within_a_push() -> None:
+def test_shards_take_turns_and_random_shards_differ_within_a_push() -> None:
     scene = gossiping()
     assert [[shard for shard, _ in exchange(scene)] for _ in range(4)] == [[0], [1], [2], [0]]
     scene = gossiping(shards_per_push=2, shard_order="random")
@@ -69,34 +69,34 @@ def test_every_push_carries_several_shards_each_with_half_of_its_weight() -> Non
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
     assert [push.round for push in scene.sent(effects, Push)] == [0, 0]
-    assert of(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
+    assert only(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
     assert Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
     scene.deliver()
-    mixed = of(scene.step("b", trained=False), Mix)
-    # It had pushed half of its own before.
+    mixed = only(scene.step("b", trained=False), Mix)
+    # b had pushed half of its own weight before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
     scene.deliver()
     later = scene.sent(scene.step("a"), Push)
-    assert [push.round for push in later] == [1, 1], "the two before count as one"
+    assert [push.round for push in later] == [1, 1], "the two earlier pushes count as one"
 
 
-def light(scene: Scene, shard: int) -> None:
-    """Leave a with almost no weight of one shard: the rest stays in unanswered escrow."""
+def drain(scene: Scene, shard: int) -> None:
+    """Leave a almost no weight in one shard: the rest stays in unanswered escrow."""
     weight = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
     scene.act("a", lambda context: context.push("b", weight, shard=shard))
 
 
 def test_a_shard_with_hardly_any_weight_is_skipped() -> None:
     scene = founded(*"abc")
-    light(scene, 0)
+    drain(scene, 0)
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
     assert [shard for shard, _ in pushed(scene.act("a", RuleContext.push_half))] == [1]
-    # If several are pushed together, those with enough weight are.
+    # If several shards are due together, only those with enough weight are pushed.
     scene = founded(*"abc", config=replace(SMALL, shards_per_push=3))
-    light(scene, 1)
+    drain(scene, 1)
     effects = scene.act("a", RuleContext.push_half)
-    assert [shard for shard, _ in pushed(effects)] == [0, 2] and set(to(effects)) == {"c"}
+    assert [shard for shard, _ in pushed(effects)] == [0, 2] and set(destinations(effects)) == {"c"}
 
 
 def test_a_peer_is_busy_only_for_the_shards_in_flight_to_it() -> None:
@@ -113,7 +113,7 @@ def test_a_peer_is_busy_only_for_the_shards_in_flight_to_it() -> None:
     assert found == [True, True, False, None, "b"]
 
 
-def test_while_merging_every_push_carries_all_shards() -> None:
+def test_every_push_carries_all_shards_while_merging() -> None:
     scene = gossiping()
     for id in "ab":
         scene.finish(id)
@@ -148,7 +148,7 @@ def test_a_message_about_a_nonexistent_shard_is_refused() -> None:
             receive(scene, "a", "b", body, shard=3)
     with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
         scene.tell("a", "b", Describe(THREE), shard=3)
-    # A peer with a different number of shards is told so.
+    # A peer with a different number of shards gets the schema.
     other = scene.tell("a", "b", Query(1), shard=3)
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
@@ -160,12 +160,12 @@ def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
     scene.mix_all("b")
     scene.deliver()
     assert scene.peers["a"].done and weights(scene, "b") == [2 * ONE] * 3
-    burned = of(scene.leave("b"), Entry)
+    burned = only(scene.leave("b"), Entry)
     assert burned == [Entry(Kind.BURNED, 2 * ONE, shard=shard) for shard in range(3)]
 
 
 def joining() -> Scene:
-    """Peer b has asked a, which founded alone, for a copy."""
+    """Peer b has asked the lone founder a for a copy."""
     scene = Scene()
     scene.enter("a", schema=THREE)
     scene.join("a")
@@ -190,8 +190,8 @@ def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> N
     assert weights(scene, "b") == [ONE // 2] * 3
 
 
-def gives(scene: Scene, donor: str, *shards: int) -> Effects:
-    """Let a donor send b copies of these shards; b then takes a step."""
+def send_copies(scene: Scene, donor: str, *shards: int) -> Effects:
+    """Let a donor send b copies of *shards*; b then takes a step."""
     for shard in shards:
         size = COPY.size_bytes(THREE, shard)
         body = a_push(form=COPY, size_bytes=size)
@@ -202,24 +202,24 @@ def gives(scene: Scene, donor: str, *shards: int) -> Effects:
 def test_a_newcomer_gets_the_missing_part_of_a_copy_from_another_donor() -> None:
     scene = founded(*"ac")
     scene.ask("b", "a")
-    assert [mix.share.shard for mix in of(gives(scene, "a", 0, 1), Mix)] == [0, 1]
-    effects = gives(scene, "c", 0, 1, 2)
-    assert [mix.share for mix in of(effects, Mix)] == [ShareId("c", 1, 1, 2)]
+    assert [mix.share.shard for mix in only(send_copies(scene, "a", 0, 1), Mix)] == [0, 1]
+    effects = send_copies(scene, "c", 0, 1, 2)
+    assert [mix.share for mix in only(effects, Mix)] == [ShareId("c", 1, 1, 2)]
     assert Joined("c") in effects
-    mixed = [(mix.share.sender, mix.share.shard) for mix in of(scene.mix_all("b"), Mix)]
+    mixed = [(mix.share.sender, mix.share.shard) for mix in only(scene.mix_all("b"), Mix)]
     assert mixed == [("c", 0), ("c", 1)]
 
 
 def test_surplus_copies_do_not_block_their_donor_from_sending_missing_shards() -> None:
     scene = joining()
     scene.introduce("c", "b", schema=THREE)
-    gives(scene, "a", 1)
-    assert ShareRefused("c", "of this shard there is a copy") in gives(scene, "c", 1)
+    send_copies(scene, "a", 1)
+    assert ShareRefused("c", "of this shard there is a copy") in send_copies(scene, "c", 1)
     assert scene.peers["b"].staged == 0
 
 
 @pytest.mark.parametrize("shard", range(3))
-def test_a_peer_wakes_for_whichever_shard_is_due_first(shard: int) -> None:
+def test_a_peer_wakes_for_the_shard_that_is_due_first(shard: int) -> None:
     scene = founded(config=replace(SMALL, gossip_s=1e9, dead_s=1e9))
     scene.act("a", lambda context: context.push("b", 5, shard=shard))
     assert scene.now < scene.peers["a"].deadline() < 10.0

@@ -1,4 +1,4 @@
-"""Two peers that only dial out never connect: a third relays, and all three know it."""
+"""Two peers that only dial out never connect: a third peer relays, and all three know this."""
 
 from collections.abc import Mapping, Sequence
 
@@ -62,7 +62,7 @@ def test_a_one_way_link_is_replaced_by_a_relay_that_knows_both_ends() -> None:
 
 @pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
 def test_links_are_spread_over_the_peers_that_can_be_dialled(count: int) -> None:
-    """A single relay would have to carry the shares of all."""
+    """Otherwise a single relay would carry the shares of all peers."""
     members = [f"p{index:03}" for index in range(3 * count)]
     outward = set(members[: 2 * count])
     ring = {m: [members[n - 1], members[(n + 1) % len(members)]] for n, m in enumerate(members)}

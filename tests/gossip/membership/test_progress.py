@@ -1,4 +1,4 @@
-"""Steps of all peers, merged by maximum: all peers get the same count in any order."""
+"""Step counts are merged by maximum, so all peers agree in any order of messages."""
 
 from collections.abc import Sequence
 from random import Random
@@ -21,12 +21,12 @@ def clock_after(rows: Sequence[ClockRow], remembered: Sequence[ClockRow] = ()) -
 
 
 def crowded(count: int) -> StepCounts:
-    """The clock of a peer that knows *count* others."""
+    """The clock of a peer that knows *count* other peers."""
     return StepCounts("a", {f"p{index:05}": index + 1 for index in range(count)})
 
 
 @given(ROWS, st.randoms())
-def test_rows_may_come_in_any_order_and_twice(rows: list[ClockRow], random: Random) -> None:
+def test_rows_may_arrive_in_any_order_and_twice(rows: list[ClockRow], random: Random) -> None:
     shuffled = [*rows, *rows]
     random.shuffle(shuffled)
     once, twice = clock_after(rows), clock_after(shuffled)
@@ -50,13 +50,13 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
     assert all(clock.rows()[peer] >= count for peer, count in before.items())
 
 
-def test_own_steps_count_beyond_what_others_know_of_them() -> None:
+def test_own_steps_count_beyond_the_rows_of_other_peers() -> None:
     clock = clock_after([("a", 7)])
     clock.tick(0.0)
     assert (clock.own, clock.total, clock.rows()) == (8, 8, {"a": 8})
     clock = StepCounts("a", {"a": STEPS_MAX})
     clock.tick(0.0)
-    assert clock.own == clock.total == STEPS_MAX, "as many as a message can hold"
+    assert clock.own == clock.total == STEPS_MAX, "the maximum of a message"
     clock = StepCounts("a", {"a": 4, "b": 9})
     clock.forget_others()
     assert (clock.rows(), clock.total) == ({"a": 4}, 4), "in another swarm only its own steps count"
@@ -65,7 +65,7 @@ def test_own_steps_count_beyond_what_others_know_of_them() -> None:
     assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)
 
 
-def test_further_names_are_ignored_and_known_ones_still_counted() -> None:
+def test_names_beyond_the_limit_are_ignored_and_known_names_still_count() -> None:
     clock = crowded(CLOCK_ROWS_MAX - 1)
     total = clock.total
     clock.merge("stranger", 10)
@@ -73,7 +73,7 @@ def test_further_names_are_ignored_and_known_ones_still_counted() -> None:
     clock.merge("p00000", 11)
     assert clock.total == total + 10
     clock.merge("a", 3)
-    assert clock.own == 3, "its own row is there from the start"
+    assert clock.own == 3, "its own row exists from the start"
 
 
 def test_rows_of_listed_members_are_sent_only_if_higher_than_their_entries() -> None:
@@ -85,14 +85,14 @@ def test_rows_of_listed_members_are_sent_only_if_higher_than_their_entries() -> 
 
 def test_rows_that_do_not_fit_into_one_message_follow_in_the_next() -> None:
     clock = crowded(2 * ROWS_TOLD_MAX + 5)
-    told: set[ClockRow] = set()
+    sent: set[ClockRow] = set()
     for _ in range(3):
         rows = clock.rows_beside({"a": 0})
         assert len(set(rows)) == ROWS_TOLD_MAX
-        told.update(rows)
-    assert told == {row for row in clock.rows().items() if row[0] != "a"}
+        sent.update(rows)
+    assert sent == {row for row in clock.rows().items() if row[0] != "a"}
     clock = crowded(ROWS_TOLD_MAX)
-    assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0}), "as many as fit each time"
+    assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0}), "each message is full"
     assert len(clock.rows_beside({"a": 0})) == ROWS_TOLD_MAX
 
 
@@ -104,7 +104,7 @@ def trained(gossip_s: float = 1.0, *, step_s: float = 0.1) -> StepCounts:
     return clock
 
 
-def test_no_message_adds_more_steps_than_a_fast_machine_takes_in_some_intervals() -> None:
+def test_a_message_adds_at_most_the_steps_of_a_fast_machine() -> None:
     clock = trained()
     assert clock.hear("b", STEPS_MAX, 0.0, direct=True) == 160, "16 times as fast, for 1 s"
     assert clock.hear("b", STEPS_MAX, 1000.0, direct=True) == 160 + 640
@@ -112,7 +112,7 @@ def test_no_message_adds_more_steps_than_a_fast_machine_takes_in_some_intervals(
     assert clock.hear("b", 800, 1000.0, direct=True) == 800, "known already"
 
 
-def test_hearsay_about_many_names_counts_no_more_than_about_one() -> None:
+def test_the_total_of_steps_known_by_hearsay_is_limited() -> None:
     clock = trained()
     for name in range(1000):
         clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)
@@ -125,8 +125,8 @@ def test_hearsay_about_many_names_counts_no_more_than_about_one() -> None:
 
 def test_steps_that_take_minutes_are_counted_eventually() -> None:
     clock = trained(step_s=200.0)
-    heard = [clock.hear("b", 5, second, direct=False) for second in map(float, range(400))]
-    assert heard[0] == 0 and heard[-1] == 5
+    counts = [clock.hear("b", 5, second, direct=False) for second in map(float, range(400))]
+    assert counts[0] == 0 and counts[-1] == 5
 
 
 def test_honest_reports_are_believed_at_once_even_if_late() -> None:
@@ -138,7 +138,7 @@ def test_honest_reports_are_believed_at_once_even_if_late() -> None:
             clock.speaking = 8
 
 
-def test_the_number_of_invented_names_that_are_kept_is_bounded() -> None:
+def test_the_number_of_kept_names_is_bounded() -> None:
     clock = StepCounts("a")
     for name in range(CLOCK_ROWS_MAX + 100):
         clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)

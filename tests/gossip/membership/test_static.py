@@ -12,7 +12,7 @@ from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Hello, Leave, Member, Offer, Phase
 
-from ..scene import Effects, Scene, letters, of
+from ..scene import Effects, Scene, letters, only
 
 IDS = ("ada", "bob", "cyd")
 CONFIG = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
@@ -38,32 +38,32 @@ def founded(
     return scene.peers, effects
 
 
-def test_all_members_found_at_the_first_call_without_messages() -> None:
+def test_all_members_found_the_swarm_at_the_first_call_without_messages() -> None:
     peers, effects = founded()
     assert {(peer.phase, peer.account.weight) for peer in peers.values()} == {(Phase.TRAINING, ONE)}
-    assert not of(effects, Send) and not of(effects, Greet)
+    assert not only(effects, Send) and not only(effects, Greet)
     ada = peers["ada"]
     assert ada.table.clock.total == 0
     assert [one.id for one in ada.last_heard()] == ["bob", "cyd"]
     assert ada.known() == () and ada.departed() == ()
 
 
-def test_members_exchange_shares_and_refuse_those_of_a_stranger() -> None:
+def test_members_exchange_shares_and_refuse_shares_of_a_stranger() -> None:
     peers, _ = founded()
     (push,) = letters(peers["ada"].step(0.1), Offer)
     receiver = peers[push.destination]
-    assert not of(receiver.receive(replace(push, source="zoe"), 0.2), Inspect)
-    (inspect,) = of(receiver.receive(push, 0.2), Inspect)
+    assert not only(receiver.receive(replace(push, source="zoe"), 0.2), Inspect)
+    (inspect,) = only(receiver.receive(push, 0.2), Inspect)
     receiver.inspected(inspect.share, 0.2, finite=True)
-    assert [mix.share.sender for mix in of(receiver.step(0.3), Mix)] == ["ada"]
-    # Large shares travel in frames, and none in shared memory.
+    assert [mix.share.sender for mix in only(receiver.step(0.3), Mix)] == ["ada"]
+    # Large shares travel in frames, never in shared memory.
     peers, _ = founded(replace(CONFIG, inline_bytes_max=1), bytes(16))
-    sent = of(peers["ada"].step(0.1), Send)
+    sent = only(peers["ada"].step(0.1), Send)
     assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_a_leaver_is_gone_for_all_at_once_and_hands_its_weight_on(burn: bool) -> None:
+def test_a_leaver_leaves_all_tables_at_once_and_hands_its_weight_on(burn: bool) -> None:
     peers, _ = founded()
     effects = peers["cyd"].leave(0.1, burn=burn)
     assert [m.id for m in peers["ada"].table.live()] == ["ada", "bob"]
@@ -83,7 +83,7 @@ def test_takers_are_the_same_tuple_until_a_phase_changes() -> None:
     assert cyd.takers() is before
     bob.advance(phase=Phase.LEAVING)
     assert cyd.takers() == membership.takers() == ("ada", "cyd")
-    # It is over when all have finished or left.
+    # The run is over when all members have finished or left.
     ada.advance(phase=Phase.FINISHED)
     bob.advance(phase=Phase.LEFT)
     assert not membership.over and not cyd.over
@@ -99,7 +99,7 @@ def test_an_unreachable_member_is_skipped_for_a_while() -> None:
     assert ada.reachable(("bob", "zoe"), 0.0) == ["bob"]
 
 
-def test_a_static_member_table_answers_like_any_other() -> None:
+def test_a_static_member_table_answers_like_any_other_table() -> None:
     _, (ada, bob, _) = tables()
     bob.advance(phase=Phase.TRAINING)
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_a_static_member_table_answers_like_any_other() -> None:
     assert [m.id for m in ada.live()] == ["ada", "cyd"]
 
 
-def test_figures_of_the_whole_membership() -> None:
+def test_members_have_the_anchor_flag_and_host_of_the_membership() -> None:
     for anchored in (False, True):
         membership = StaticMembership(IDS, anchored=anchored, machines={"bob": b"elsewhere"})
         table = StaticMemberTable(member("ada"), membership)

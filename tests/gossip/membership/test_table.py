@@ -20,85 +20,85 @@ A, B, C = member("a"), member("b"), member("c")
 WARY = ProtocolConfig(suspect_s=4.0, dead_s=10.0)
 
 SILENT_S = 100.0
-"""By then hearsay counts: nobody has spoken for so long."""
+"""After this time without messages hearsay counts."""
 
 
 def learn(
-    view: MemberTable, entry: Member, now: float = 0.0, *, direct: bool = True
+    table: MemberTable, entry: Member, now: float = 0.0, *, direct: bool = True
 ) -> list[Change]:
-    """Return the changes when a member, or with hearsay another peer, sends this entry."""
-    view.learn(entry, now, direct=direct)
-    return view.take_changes()
+    """Return the changes when a member (if *direct*) or another peer sends this entry."""
+    table.learn(entry, now, direct=direct)
+    return table.take_changes()
 
 
 def met(*others: Member, me: Member = A, config: ProtocolConfig = WARY) -> MemberTable:
-    """The table of a peer that has met these; it suspects peers before it considers them dead."""
-    view = MemberTable(me, config)
+    """The table of a peer that has met *others*; it suspects silent peers before their death."""
+    table = MemberTable(me, config)
     for other in others or (B,):
-        learn(view, other)
-    return view
+        learn(table, other)
+    return table
 
 
-def steps_at_end(view: MemberTable) -> int | None:
-    known = view.known.get("b")
+def steps_at_end(table: MemberTable) -> int | None:
+    known = table.known.get("b")
     return None if known is None else known.steps_at_end
 
 
-def ids(view: MemberTable) -> list[str]:
-    return [other.id for other in view.live()]
+def ids(table: MemberTable) -> list[str]:
+    return [other.id for other in table.live()]
 
 
-def left(view: MemberTable, peer: str = "b") -> list[Change]:
-    view.left(peer)
-    return view.take_changes()
+def leave(table: MemberTable, peer: str = "b") -> list[Change]:
+    table.left(peer)
+    return table.take_changes()
 
 
-def tick(view: MemberTable, now: float) -> list[Change]:
-    view.tick(now)
-    return view.take_changes()
+def tick(table: MemberTable, now: float) -> list[Change]:
+    table.tick(now)
+    return table.take_changes()
 
 
-def ticked(view: MemberTable, times: Iterable[float]) -> list[tuple[float, Change]]:
-    """Return what changes, and when, while no peer is heard."""
-    return [(now, change) for now in times for change in tick(view, now)]
+def ticked(table: MemberTable, times: Iterable[float]) -> list[tuple[float, Change]]:
+    """Return each change with its time while no peer sends a message."""
+    return [(now, change) for now in times for change in tick(table, now)]
 
 
 def seconds(first: int, last: int) -> list[float]:
     return [float(second) for second in range(first, last + 1)]
 
 
-def test_a_peer_is_met_when_it_speaks_or_its_heartbeat_has_risen_twice() -> None:
-    view = MemberTable(A, WARY)
-    assert learn(view, B) == [Meet("b", ("b",)), PeerMet("b")]
-    assert ids(view) == ["a", "b"] and view.takers() == ("a", "b")
+def test_a_peer_is_met_by_a_message_or_two_heartbeat_increases() -> None:
+    table = MemberTable(A, WARY)
+    assert learn(table, B) == [Meet("b", ("b",)), PeerMet("b")]
+    assert ids(table) == ["a", "b"] and table.takers() == ("a", "b")
     moved = member("b", heartbeat=2, addresses=("tcp://b:2",))
-    assert learn(view, moved) == [Meet("b", ("tcp://b:2",))]
+    assert learn(table, moved) == [Meet("b", ("tcp://b:2",))]
     for heartbeat in (1, 2, 2):
-        learn(view, member("c", heartbeat=heartbeat), direct=False)
-    assert ids(view) == ["a", "b"]
-    learn(view, member("c", heartbeat=3), direct=False)
-    assert ids(view) == ["a", "b", "c"]
+        learn(table, member("c", heartbeat=heartbeat), direct=False)
+    assert ids(table) == ["a", "b"]
+    learn(table, member("c", heartbeat=3), direct=False)
+    assert ids(table) == ["a", "b", "c"]
 
 
 def test_a_leaver_takes_no_shares_and_an_unreachable_peer_is_skipped_for_a_while() -> None:
-    view = met()
+    table = met()
     for peer in ("b", "stranger"):
-        view.pass_over(peer, 5.0)
-    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
+        table.pass_over(peer, 5.0)
+    assert not table.reachable(["b"], 4.0) and table.reachable(["b"], 5.0)
     for peer in ("b", "stranger"):
-        view.leaving(peer)
-    assert view.takers() == ("a",) and ids(view) == ["a", "b"]
+        table.leaving(peer)
+    assert table.takers() == ("a",) and ids(table) == ["a", "b"]
 
 
 def test_a_silent_peer_is_suspected_once_and_then_considered_dead_once() -> None:
-    view = met()
-    assert ticked(view, seconds(1, 5)) == [(5.0, PeerSuspected("b"))]
+    table = met()
+    assert ticked(table, seconds(1, 5)) == [(5.0, PeerSuspected("b"))]
     # A suspected peer is skipped, but still belongs to the swarm.
-    assert view.reachable(["b"], 5.0) == []
-    assert view.is_alive("b") and ids(view) == ["a", "b"] and view.takers() == ("a", "b")
-    assert view.members() == (view.me, B), "a suspicion is not passed on"
-    assert ticked(view, seconds(6, 60)) == [(11.0, PeerDied("b"))]
-    assert view.others(alive=False) == (B,) and view.takers() == ("a",)
+    assert table.reachable(["b"], 5.0) == []
+    assert table.is_alive("b") and ids(table) == ["a", "b"] and table.takers() == ("a", "b")
+    assert table.members() == (table.me, B), "a suspicion is not passed on"
+    assert ticked(table, seconds(6, 60)) == [(11.0, PeerDied("b"))]
+    assert table.others(alive=False) == (B,) and table.takers() == ("a",)
     # A suspicion timeout beyond that of death has no effect.
     hasty = met(config=replace(WARY, suspect_s=50.0))
     assert ticked(hasty, seconds(1, 60)) == [(11.0, PeerDied("b"))]
@@ -106,48 +106,48 @@ def test_a_silent_peer_is_suspected_once_and_then_considered_dead_once() -> None
 
 @pytest.mark.parametrize("until", [6, 30])
 @pytest.mark.parametrize("how", ["heard", "a hello", "hearsay"])
-def test_a_peer_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> None:
-    view = met()
-    ticked(view, seconds(1, until))
+def test_a_peer_that_sends_again_recovers_exactly_once(how: str, until: int) -> None:
+    table = met()
+    ticked(table, seconds(1, until))
     now, changes = float(until), list[Change]()
     for heartbeat in (2, 3):
         if how == "heard":
-            view.heard("b", 1, now)
-            changes += view.take_changes()
+            table.heard("b", 1, now)
+            changes += table.take_changes()
         else:
             entry = member("b", heartbeat=heartbeat)
-            changes += learn(view, entry, now, direct=how == "a hello")
+            changes += learn(table, entry, now, direct=how == "a hello")
     assert changes == [PeerRecovered("b")]
-    assert view.reachable(["b"], now) and ids(view) == ["a", "b"]
-    assert ticked(view, seconds(until, until + 5)) == [(now + 5.0, PeerSuspected("b"))]
+    assert table.reachable(["b"], now) and ids(table) == ["a", "b"]
+    assert ticked(table, seconds(until, until + 5)) == [(now + 5.0, PeerSuspected("b"))]
 
 
-def test_old_news_revives_no_peer() -> None:
-    view = met()
-    ticked(view, seconds(1, 6))
-    assert not learn(view, B, 6.0, direct=False) and not view.reachable(["b"], 6.0)
-    view = met(member("b", incarnation=2))
-    ticked(view, seconds(1, 20))
-    assert not view.heard("b", 1, 20.0), "an earlier incarnation"
-    assert not learn(view, member("b", heartbeat=99), 20.0, direct=False)
-    assert not view.is_alive("b")
+def test_old_messages_revive_no_peer() -> None:
+    table = met()
+    ticked(table, seconds(1, 6))
+    assert not learn(table, B, 6.0, direct=False) and not table.reachable(["b"], 6.0)
+    table = met(member("b", incarnation=2))
+    ticked(table, seconds(1, 20))
+    assert not table.heard("b", 1, 20.0), "an earlier incarnation"
+    assert not learn(table, member("b", heartbeat=99), 20.0, direct=False)
+    assert not table.is_alive("b")
 
 
-def test_a_peer_known_by_hearsay_does_not_recover_but_is_met_when_it_speaks() -> None:
-    view = MemberTable(A, WARY)
-    learn(view, B, direct=False)
-    view.heard("b", 1, 1.0)
-    assert view.take_changes() == [] and ids(view) == ["a", "b"]
+def test_the_first_message_of_a_peer_known_by_hearsay_is_no_recovery() -> None:
+    table = MemberTable(A, WARY)
+    learn(table, B, direct=False)
+    table.heard("b", 1, 1.0)
+    assert table.take_changes() == [] and ids(table) == ["a", "b"]
 
 
-def test_a_late_peer_waits_longer_before_it_judges_others() -> None:
+def test_a_peer_with_late_ticks_waits_longer_before_it_suspects_others() -> None:
     in_time = ticked(met(), seconds(1, 200))
-    view = MemberTable(A, WARY)
-    late = [2.0 * n for n in range(100)]
-    before, after = late[:50], late[50:]
-    ticked(view, before)
-    learn(view, B, before[-1])
-    changes = ticked(view, after)
+    table = MemberTable(A, WARY)
+    late_ticks = [2.0 * n for n in range(100)]
+    before, after = late_ticks[:50], late_ticks[50:]
+    ticked(table, before)
+    learn(table, B, before[-1])
+    changes = ticked(table, after)
     assert [change for _, change in changes] == [change for _, change in in_time]
     suspected_s, died_s = (now - before[-1] for now, _ in changes)
     assert 8.0 <= suspected_s <= 10.0 and 20.0 <= died_s <= 22.0, "twice the usual timeout"
@@ -155,40 +155,40 @@ def test_a_late_peer_waits_longer_before_it_judges_others() -> None:
 
 @pytest.mark.parametrize("stall_s", [10.0, 60.0, 3600.0])
 def test_a_peers_own_stall_does_not_count_as_silence_of_others(stall_s: float) -> None:
-    view = met()
-    ticked(view, seconds(1, 3))
+    table = met()
+    ticked(table, seconds(1, 3))
     end = 3.0 + stall_s
-    assert ticked(view, [end]) == []
-    changes = ticked(view, [end + second for second in range(1, 100)])
+    assert ticked(table, [end]) == []
+    changes = ticked(table, [end + second for second in range(1, 100)])
     assert [change for _, change in changes] == [PeerSuspected("b"), PeerDied("b")]
 
 
 def test_a_stall_excuses_no_more_silence_than_its_own_length() -> None:
     """Messages that arrived meanwhile are read first; from then on silence counts as usual."""
-    view = met()
-    ticked(view, seconds(1, 2))
-    view.heard("b", 1, 1000.0)
-    changes = ticked(view, [1000.0 + second for second in range(100)])
+    table = met()
+    ticked(table, seconds(1, 2))
+    table.heard("b", 1, 1000.0)
+    changes = ticked(table, [1000.0 + second for second in range(100)])
     assert [change for _, change in changes] == [PeerSuspected("b"), PeerDied("b")]
     assert changes[-1][0] <= 1000.0 + 8 * WARY.dead_s
 
 
 def test_an_earlier_incarnation_is_stale_and_a_later_one_is_met_again() -> None:
-    view = met()
-    assert PeerMet("b") in learn(view, member("b", heartbeat=0, incarnation=2))
-    assert view.incarnation("b") == 2 and not view.heard("b", 1, 0.0)
-    assert view.heard("b", 3, 0.0) and view.heard("stranger", 1, 0.0)
+    table = met()
+    assert PeerMet("b") in learn(table, member("b", heartbeat=0, incarnation=2))
+    assert table.incarnation("b") == 2 and not table.heard("b", 1, 0.0)
+    assert table.heard("b", 3, 0.0) and table.heard("stranger", 1, 0.0)
 
 
-def test_a_peer_that_has_left_stays_gone_whatever_arrives_later() -> None:
-    view = met()
-    assert left(view) == [Part("b"), PeerLeft("b")]
-    assert not left(view) and view.departed() == ["b"]
-    assert not learn(view, member("b", heartbeat=9), direct=False)
+def test_a_peer_that_has_left_stays_gone_despite_later_messages() -> None:
+    table = met()
+    assert leave(table) == [Part("b"), PeerLeft("b")]
+    assert not leave(table) and table.departed() == ["b"]
+    assert not learn(table, member("b", heartbeat=9), direct=False)
     for now in (1.0, 50.0):
-        assert view.heard("b", 1, now)
-        assert view.take_changes() == [] and ids(view) == ["a"]
-    assert not view.others(alive=False)
+        assert table.heard("b", 1, now)
+        assert table.take_changes() == [] and ids(table) == ["a"]
+    assert not table.others(alive=False)
 
 
 def test_a_departure_spreads_by_hearsay_to_peers_that_knew_the_leaver() -> None:
@@ -200,86 +200,86 @@ def test_a_departure_spreads_by_hearsay_to_peers_that_knew_the_leaver() -> None:
         assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
 
 
-def test_unconfirmed_peers_are_neither_passed_on_nor_kept_and_dead_ones_are_remembered() -> None:
+def test_unconfirmed_peers_are_dropped_and_dead_peers_are_remembered() -> None:
     """Otherwise peers that forget at different times would remind one another forever."""
-    view = met(B, member("d"))
-    learn(view, C, direct=False)
-    left(view, "d")
-    told, changes = [[known.id for known in view.members()]], []
+    table = met(B, member("d"))
+    learn(table, C, direct=False)
+    leave(table, "d")
+    reported, changes = [[known.id for known in table.members()]], []
     for second in seconds(1, 12):
-        changes += ticked(view, [second])
-        told.append([known.id for known in view.members()])
-    assert told[0] == told[10] == ["a", "b", "d"] and told[12] == ["a"]
+        changes += ticked(table, [second])
+        reported.append([known.id for known in table.members()])
+    assert reported[0] == reported[10] == ["a", "b", "d"] and reported[12] == ["a"]
     assert [each for each in changes if isinstance(each[1], Part)] == [(11.0, Part("c"))]
-    assert view.member("b") is not None and view.member("c") is None
+    assert table.member("b") is not None and table.member("c") is None
 
 
-def test_a_departure_is_remembered_for_long_but_not_forever() -> None:
-    view = met()
-    left(view)
-    ticked(view, seconds(0, 99))
-    assert view.member("b") is not None
-    tick(view, 101.0)
-    assert view.member("b") is None
-    view = met(member("b", heartbeat=HEARTBEAT_MAX))
-    left(view)
-    known = view.member("b")
-    assert known is not None and known.heartbeat == HEARTBEAT_MAX, "as a message can hold"
+def test_a_departure_is_remembered_for_a_limited_time() -> None:
+    table = met()
+    leave(table)
+    ticked(table, seconds(0, 99))
+    assert table.member("b") is not None
+    tick(table, 101.0)
+    assert table.member("b") is None
+    table = met(member("b", heartbeat=HEARTBEAT_MAX))
+    leave(table)
+    known = table.member("b")
+    assert known is not None and known.heartbeat == HEARTBEAT_MAX, "the maximum of a message"
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_an_incarnation_from_the_far_future_is_not_believed(direct: bool) -> None:
-    view = MemberTable(member("a", incarnation=1000), replace(WARY, incarnation_ahead_max=500))
-    assert view.is_plausible(1500, 0.0) and not view.is_plausible(1501, 0.0)
+def test_an_incarnation_from_the_far_future_is_rejected(direct: bool) -> None:
+    table = MemberTable(member("a", incarnation=1000), replace(WARY, incarnation_ahead_max=500))
+    assert table.is_plausible(1500, 0.0) and not table.is_plausible(1501, 0.0)
     for peer in ("b", "a"):
-        assert not learn(view, member(peer, incarnation=1501), direct=direct)
-    assert view.member("b") is None
-    learn(view, member("b", incarnation=1400), direct=direct)
-    assert not learn(view, member("b", incarnation=1501), direct=direct)
-    assert view.incarnation("b") == 1400
-    view = MemberTable(view.me, replace(WARY, incarnation_ahead_max=500))
-    assert not view.is_plausible(2500, 7.0)
-    assert view.is_plausible(2500, 8.0), "incarnations count milliseconds"
-    assert PeerMet("c") in learn(view, member("c", incarnation=2500), 8.0, direct=direct)
+        assert not learn(table, member(peer, incarnation=1501), direct=direct)
+    assert table.member("b") is None
+    learn(table, member("b", incarnation=1400), direct=direct)
+    assert not learn(table, member("b", incarnation=1501), direct=direct)
+    assert table.incarnation("b") == 1400
+    table = MemberTable(table.me, replace(WARY, incarnation_ahead_max=500))
+    assert not table.is_plausible(2500, 7.0)
+    assert table.is_plausible(2500, 8.0), "incarnations count milliseconds"
+    assert PeerMet("c") in learn(table, member("c", incarnation=2500), 8.0, direct=direct)
 
 
-def test_a_finished_peer_reports_its_number_of_steps_itself() -> None:
-    """Others pass on the steps they believe so far, which may be fewer, and so may this peer."""
-    view = MemberTable(A, WARY)
+def test_only_a_message_of_a_finished_peer_reports_its_final_steps() -> None:
+    """Other peers report the steps that they believe so far, which may be fewer."""
+    table = MemberTable(A, WARY)
     done = member("b", Phase.FINISHED, step=2000)
-    assert steps_at_end(view) is None
-    learn(view, B)
-    learn(view, replace(done, heartbeat=2, step=6), SILENT_S, direct=False)
-    entry = view.member("b")
+    assert steps_at_end(table) is None
+    learn(table, B)
+    learn(table, replace(done, heartbeat=2, step=6), SILENT_S, direct=False)
+    entry = table.member("b")
     assert entry is not None and entry.phase is Phase.FINISHED
-    assert steps_at_end(view) is None
-    learn(view, replace(done, heartbeat=3), SILENT_S + 0.1)
-    entry = view.member("b")
+    assert steps_at_end(table) is None
+    learn(table, replace(done, heartbeat=3), SILENT_S + 0.1)
+    entry = table.member("b")
     assert entry is not None and entry.step < 2000
-    assert steps_at_end(view) == 2000
-    learn(view, replace(done, heartbeat=4, phase=Phase.LEAVING), SILENT_S + 0.2)
-    assert steps_at_end(view) is None
-    learn(view, member("b", incarnation=2), SILENT_S + 0.3)
-    assert steps_at_end(view) is None
+    assert steps_at_end(table) == 2000
+    learn(table, replace(done, heartbeat=4, phase=Phase.LEAVING), SILENT_S + 0.2)
+    assert steps_at_end(table) is None
+    learn(table, member("b", incarnation=2), SILENT_S + 0.3)
+    assert steps_at_end(table) is None
 
 
-def test_the_end_of_an_earlier_incarnation_says_nothing_about_a_later_one() -> None:
+def test_final_steps_of_an_earlier_incarnation_do_not_apply_to_a_later_one() -> None:
     done = member("b", Phase.FINISHED, heartbeat=2, step=5)
-    view = met(done)
-    learn(view, replace(done, incarnation=2, step=7), SILENT_S, direct=False)
-    view.heard("b", 2, SILENT_S)
-    assert steps_at_end(view) is None
+    table = met(done)
+    learn(table, replace(done, incarnation=2, step=7), SILENT_S, direct=False)
+    table.heard("b", 2, SILENT_S)
+    assert steps_at_end(table) is None
 
 
 def test_the_set_of_peers_that_only_dial_out_is_updated_at_once() -> None:
-    view = MemberTable(replace(A, addresses=()), WARY)
-    assert view.outward == {"a"}
-    learn(view, replace(B, addresses=()))
-    assert view.outward == {"a", "b"}
-    learn(view, replace(B, heartbeat=2))
-    assert view.outward == {"a"}
-    learn(view, member("c", Phase.JOINING, addresses=()))
-    assert view.outward == {"a"}, "only peers that take shares are paired"
+    table = MemberTable(replace(A, addresses=()), WARY)
+    assert table.outward == {"a"}
+    learn(table, replace(B, addresses=()))
+    assert table.outward == {"a", "b"}
+    learn(table, replace(B, heartbeat=2))
+    assert table.outward == {"a"}
+    learn(table, member("c", Phase.JOINING, addresses=()))
+    assert table.outward == {"a"}, "only peers that take shares are paired"
 
 
 ENTRIES = st.builds(
@@ -293,29 +293,29 @@ ENTRIES = st.builds(
     anchored=st.booleans(),
 )
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["view", "view", "speaks", "tick"]), st.lists(ENTRIES, max_size=4)),
+    st.tuples(st.sampled_from(["view", "view", "message", "tick"]), st.lists(ENTRIES, max_size=4)),
     max_size=25,
 )
 
 
 @given(EVENTS)
-def test_absorbing_a_view_gives_the_same_table_as_learning_each_entry(
+def test_absorbing_a_view_equals_learning_each_entry(
     events: list[tuple[str, list[Member]]],
 ) -> None:
     slow, quick = MemberTable(A, WARY), MemberTable(A, WARY)
     for second, (what, entries) in enumerate(events):
-        now, said = 1.5 * second, []
-        for view in (slow, quick):
+        now, changes = 1.5 * second, []
+        for table in (slow, quick):
             if what == "tick":
-                view.tick(now)
-            elif what == "speaks":
-                view.heard("b", 1, now)
+                table.tick(now)
+            elif what == "message":
+                table.heard("b", 1, now)
             else:
-                rest = entries if view is slow else view.absorb(entries, "", now)
+                rest = entries if table is slow else table.absorb(entries, "", now)
                 for entry in rest:
-                    view.learn(entry, now, direct=False)
-            said.append(view.take_changes())
-        assert said[0] == said[1]
+                    table.learn(entry, now, direct=False)
+            changes.append(table.take_changes())
+        assert changes[0] == changes[1]
         for name in ("b", "c"):
             assert slow.reachable([name], now) == quick.reachable([name], now)
         assert (slow.me, slow.live(), slow.members()) == (quick.me, quick.live(), quick.members())
@@ -325,26 +325,26 @@ def test_absorbing_a_view_gives_the_same_table_as_learning_each_entry(
             assert slow.others(alive=alive) == quick.others(alive=alive)
 
 
-def test_peers_are_listed_by_id_in_whatever_order_they_came_and_went() -> None:
-    view = MemberTable(member("m"), WARY)
+def test_peers_are_listed_by_id_in_any_order_of_arrival() -> None:
+    table = MemberTable(member("m"), WARY)
     for id in "zbqa":
-        learn(view, member(id))
-        assert ids(view) == sorted(ids(view))
-    view.disown("q")
-    learn(view, member("z", Phase.FINISHED, incarnation=2))
-    assert ids(view) == ["a", "b", "m", "z"]
-    lives = [(m.id, m.incarnation) for m in view.others(alive=True)]
-    assert lives == [("a", 1), ("b", 1), ("z", 2)]
-    assert [m.id for m in view.members()] == ["m", "a", "b", "z"], "its own entry comes first"
+        learn(table, member(id))
+        assert ids(table) == sorted(ids(table))
+    table.disown("q")
+    learn(table, member("z", Phase.FINISHED, incarnation=2))
+    assert ids(table) == ["a", "b", "m", "z"]
+    incarnations = [(m.id, m.incarnation) for m in table.others(alive=True)]
+    assert incarnations == [("a", 1), ("b", 1), ("z", 2)]
+    assert [m.id for m in table.members()] == ["m", "a", "b", "z"], "its own entry comes first"
 
 
-def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
+def health_after(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
     health = LocalHealth(interval_s)
     return health, [health.ticked(now) for now in times]
 
 
-def test_lateness_is_forgotten_once_ticks_are_on_time_again() -> None:
-    health, _ = late(*(20.0 * n for n in range(60)))
+def test_lateness_decays_once_ticks_are_on_time_again() -> None:
+    health, _ = health_after(*(20.0 * n for n in range(60)))
     assert health.factor == FACTOR_MAX
     for n in range(40):
         health.ticked(1180.0 + 1.0 + n)
@@ -354,7 +354,7 @@ def test_lateness_is_forgotten_once_ticks_are_on_time_again() -> None:
 
 @pytest.mark.parametrize(("gap_s", "stalled_s"), [(2.5, 0.0), (3.0, 0.0), (3.5, 2.5), (60.0, 59.0)])
 def test_a_long_delay_is_a_stall_not_lateness(gap_s: float, stalled_s: float) -> None:
-    _, stalls = late(0.0, 1.0, 1.0 + gap_s)
+    _, stalls = health_after(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
 
 

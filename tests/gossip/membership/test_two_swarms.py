@@ -1,4 +1,4 @@
-"""Which of two swarms gives way; a peer that gives one up takes nothing into the other."""
+"""One of two swarms gives way; a peer that changes swarms takes nothing with it."""
 
 from dataclasses import replace
 from functools import partial
@@ -25,14 +25,14 @@ from ..scene import (
     an_offer,
     hello,
     member,
-    of,
+    only,
 )
 
 SMALLER, LARGER = b"\0" * 16, b"\xff" * 16
 
 
 def alone(config: ProtocolConfig = SMALL) -> Scene:
-    """A founder a, which has accepted nothing yet."""
+    """A founder a that has accepted nothing yet."""
     scene = Scene(config)
     scene.join("a")
     return scene
@@ -47,7 +47,7 @@ def newcomer() -> Scene:
 def test_a_young_founder_gives_up_its_swarm_for_a_rooted_one() -> None:
     scene = alone()
     scene.introduce("c", "a")
-    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
+    effects = scene.send_hello("a", member("b"), swarm=OTHER_ANCHOR)
     a = scene.peers["a"]
     assert SwarmGivenUp() in effects and a.phase is Phase.JOINING
     assert (a.account.weight, a.account.burned, a.swarm) == (0, ONE, OTHER_ANCHOR)
@@ -69,37 +69,37 @@ def test_a_young_founder_gives_up_its_swarm_for_a_rooted_one() -> None:
         (False, SMALLER, Phase.SEEKING, True),
     ],
 )
-def test_of_two_young_swarms_the_founders_stays_and_else_the_one_with_the_smaller_hash(
+def test_a_founders_swarm_beats_a_newcomers_and_ties_go_to_the_smaller_hash(
     holds: bool, theirs: bytes, phase: Phase, gives_up: bool
 ) -> None:
     scene = alone() if holds else newcomer()
     if not holds:
-        scene.says("a", member("c", Phase.SEEKING), rooted=False)
+        scene.send_hello("a", member("c", Phase.SEEKING), rooted=False)
     assert scene.peers["a"].swarm == ANCHOR
-    effects = scene.says("a", member("b", phase), rooted=False, swarm=theirs)
+    effects = scene.send_hello("a", member("b", phase), rooted=False, swarm=theirs)
     assert (SwarmGivenUp() in effects) is gives_up
     assert scene.peers["a"].account.burned == (ONE if holds and gives_up else 0)
 
 
 def test_a_newcomer_between_two_rooted_swarms_stays_with_the_first() -> None:
     scene = newcomer()
-    assert scene.sent(scene.says("a", member("b")), Ask)
+    assert scene.sent(scene.send_hello("a", member("b")), Ask)
     for _ in range(3):
-        effects = scene.says("a", member("c"), swarm=OTHER_ANCHOR)
+        effects = scene.send_hello("a", member("c"), swarm=OTHER_ANCHOR)
         assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
     assert scene.peers["a"].swarm == ANCHOR
-    # Once no member of the first is left, it may join the other.
+    # The newcomer may join the other swarm once no member of the first is left.
     scene.tell("b", "a", Leave(True))
-    assert SwarmGivenUp() in scene.says("a", member("c"), swarm=OTHER_ANCHOR)
+    assert SwarmGivenUp() in scene.send_hello("a", member("c"), swarm=OTHER_ANCHOR)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
 def test_a_newcomer_does_not_alternate_between_two_young_swarms() -> None:
     scene = newcomer()
-    say_c = partial(scene.says, "a", member("c"), rooted=False, swarm=OTHER_ANCHOR)
+    say_c = partial(scene.send_hello, "a", member("c"), rooted=False, swarm=OTHER_ANCHOR)
     # OTHER_ANCHOR is the larger hash, so its swarm gives way.
     assert ANCHOR < OTHER_ANCHOR and scene.sent(say_c(), Ask)
-    effects = scene.says("a", member("b"), member("d"), rooted=False)
+    effects = scene.send_hello("a", member("b"), member("d"), rooted=False)
     assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
     for _ in range(3):
         assert SwarmGivenUp() not in say_c()
@@ -116,10 +116,10 @@ def test_two_rooted_swarms_do_not_merge() -> None:
     scene.deliver()
     scene.mix_all("a")
     scene.deliver()
-    effects = scene.says("a", member("c"), reply=True, swarm=OTHER_ANCHOR)
-    assert [e.reason for e in of(effects, PeerRefused)] == ["it belongs to another swarm"]
+    effects = scene.send_hello("a", member("c"), reply=True, swarm=OTHER_ANCHOR)
+    assert [e.reason for e in only(effects, PeerRefused)] == ["it belongs to another swarm"]
     assert len(scene.sent(effects, Hello)) == 1
-    assert scene.says("a", member("c"), rooted=False, swarm=OTHER_ANCHOR) == []
+    assert scene.send_hello("a", member("c"), rooted=False, swarm=OTHER_ANCHOR) == []
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -127,13 +127,15 @@ def test_escrow_of_an_abandoned_swarm_is_burned_when_it_returns(exact: bool) -> 
     scene = alone(replace(SMALL, exact=exact))
     scene.introduce("c", "a")
     scene.push("a", "c", ONE // 2)
-    assert SwarmGivenUp() not in scene.says("a", member("b"), swarm=OTHER_ANCHOR), "it is open"
+    assert SwarmGivenUp() not in scene.send_hello("a", member("b"), swarm=OTHER_ANCHOR), (
+        "a share is in flight"
+    )
     scene.strand("a", "c")
-    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
+    effects = scene.send_hello("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and Entry(Kind.BURNED, ONE // 2) in effects
     effects = scene.tell("c", "a", Ack(1, ONE // 8), swarm=ANCHOR)
     assert Entry(Kind.BURNED, ONE // 2 - ONE // 8) in effects
-    assert not of(scene.step("a", trained=False), Reclaim)
+    assert not only(scene.step("a", trained=False), Reclaim)
     account = scene.peers["a"].account
     assert (account.weight, account.burned) == (0, ONE - ONE // 8)
     assert not account.outstanding
@@ -144,27 +146,27 @@ def test_escrow_of_an_abandoned_swarm_is_burned_when_it_returns(exact: bool) -> 
     [(SMALL, Kind.STRANDED, ONE // 8), (WIDE, Kind.SETTLED, 0)],
     ids=["sent", "offered"],
 )
-def test_a_share_in_flight_to_a_peer_that_gave_up_its_swarm_is_not_waited_for(
+def test_a_sender_does_not_wait_for_a_peer_that_changed_swarms(
     config: ProtocolConfig, kind: Kind, accepted: int
 ) -> None:
-    """It is not a member any more, so its death would go unnoticed."""
+    """Peer b is no longer a member, so its death would go unnoticed."""
     scene = Scene(config).founded()
     scene.push("a", "b", ONE // 2)
-    effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
+    effects = scene.send_hello("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
     assert Entry(kind, 0, "b", 1, 1) in effects
     assert SwarmGivenUp() not in effects
-    # What it accepted before still counts.
+    # Weight that b accepted before still counts.
     scene.tell("b", "a", Ack(1, accepted), swarm=OTHER_ANCHOR)
     account = scene.peers["a"].account
     assert account.weight == ONE - accepted and not account.outstanding
 
 
-def test_a_share_that_reaches_a_peer_after_it_gave_up_its_swarm_is_returned() -> None:
+def test_a_staged_share_is_returned_when_its_receiver_gives_up_its_swarm() -> None:
     scene = alone(WIDE)
     scene.introduce("c", "a")
     scene.tell("c", "a", an_offer())
     assert scene.peers["a"].staged == 1
-    effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
+    effects = scene.send_hello("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and ShareRefused("c", "another swarm") in effects
     assert scene.sent(effects, Ack) == [Ack(1, 0)] and scene.peers["a"].staged == 0
 
@@ -176,7 +178,7 @@ def test_a_newcomer_that_changes_swarms_needs_every_shard_again() -> None:
     scene.join("a", "b")
 
     def copied(sender: str, shard: int, swarm: bytes) -> Effects:
-        """Effects of the newcomer when this copy has arrived."""
+        """Return the effects of the newcomer after this copy arrives."""
         form = Form(copy=True)
         size = form.size_bytes(two, shard)
         letter = partial(scene.letter, sender, "a", swarm=swarm, schema=two.hash, shard=shard)

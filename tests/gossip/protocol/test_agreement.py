@@ -10,13 +10,13 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 
-from ..scene import Scene, member, to
+from ..scene import Scene, destinations, member
 
 FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
 
 def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Scene:
-    """Peers that have all finished and know it; some only dial out."""
+    """Peers that all know that all have finished; some only dial out."""
     scene = Scene(ProtocolConfig(merge_rounds=1)).founded(*ids, outward=outward)
     scene.sketches = {id: CLOSE for id in ids} | sketches
     for id in ids:
@@ -25,7 +25,7 @@ def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Sce
     return scene
 
 
-def without_c(scene: Scene) -> None:
+def merge_without_c(scene: Scene) -> None:
     """Let two of three peers merge after the third has been silent long enough."""
     for _ in range(300):
         scene.wait(1.0)
@@ -42,7 +42,7 @@ def agreements(scene: Scene) -> list[tuple[Phase, bool]]:
     return [(peer.phase, peer.agreement.reached) for peer in scene.peers.values()]
 
 
-def test_peers_close_once_all_know_that_their_models_are_close() -> None:
+def test_peers_become_quiet_once_all_know_that_their_models_agree() -> None:
     scene = finished("a", "b", "c", b=NEAR)
     scene.merge("a", "b", "c")
     assert agreements(scene) == [(Phase.QUIET, True)] * 3
@@ -50,7 +50,7 @@ def test_peers_close_once_all_know_that_their_models_are_close() -> None:
     assert {peer.agreement.distance for peer in scene.peers.values()} == {distance}
 
 
-def test_fast_peers_wait_for_a_stopped_one() -> None:
+def test_fast_peers_wait_for_a_stopped_peer() -> None:
     scene = finished("a", "b", "c")
     scene.merge("a", "b", turns=20)
     assert agreements(scene) == [(Phase.FINISHED, False)] * 3
@@ -75,15 +75,15 @@ def test_models_too_far_apart_are_merged_further_until_peers_give_up(
     assert agreements(scene) == [(Phase.QUIET, True)] * 2
 
 
-def test_a_peer_that_falls_silent_while_merging_is_not_part_of_the_average() -> None:
+def test_peers_do_not_agree_if_one_falls_silent_while_merging() -> None:
     scene = finished("a", "b", "c")
-    without_c(scene)
+    merge_without_c(scene)
     assert agreements(scene)[:2] == [(Phase.QUIET, False)] * 2
 
 
-def test_a_peer_that_the_others_did_not_wait_for_compares_its_model_with_theirs() -> None:
+def test_a_peer_left_behind_compares_its_model_with_the_others() -> None:
     scene = finished("a", "b", "c", c=FAR)
-    without_c(scene)
+    merge_without_c(scene)
     for id in "cab":
         scene.wake(id)
     scene.deliver()
@@ -93,7 +93,7 @@ def test_a_peer_that_the_others_did_not_wait_for_compares_its_model_with_theirs(
     assert c.agreement.distance == widest_distance([CLOSE, FAR])
 
 
-def test_a_lost_stage_is_announced_again() -> None:
+def test_a_lost_stage_announcement_is_repeated() -> None:
     scene = finished("a", "b")
     for _ in range(8):
         scene.act("a", lambda context: context.may_close(True), trained=False)
@@ -134,30 +134,30 @@ def test_peers_that_only_dial_out_learn_of_one_another_at_once_and_agree() -> No
     scene.merge("a", "b", "c", "d")  # no time passes, so no views are exchanged
     assert agreements(scene) == [(Phase.QUIET, True)] * 4
     assert all(peer.done for peer in scene.peers.values())
-    effects = scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99))
-    assert not to(effects, Hello), "a known stage is not passed on"
+    effects = scene.send_hello("a", replace(scene.peers["b"].table.me, heartbeat=99))
+    assert not destinations(effects, Hello), "a known stage is not passed on"
 
 
-def test_peers_wait_for_one_known_only_by_hearsay() -> None:
+def test_peers_wait_for_a_peer_known_only_by_hearsay() -> None:
     scene = finished("a", "b")
     c = member("c", addresses=())
-    scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99), c)
+    scene.send_hello("a", replace(scene.peers["b"].table.me, heartbeat=99), c)
     assert not scene.peers["a"].merging
     scene.merge("a", "b")
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
-def test_a_peer_waits_for_a_sketch_that_a_closed_one_can_still_pass_on() -> None:
+def test_a_peer_waits_for_a_sketch_that_a_quiet_peer_can_pass_on() -> None:
     scene = finished("a", "b", "c", outward="bc")
     scene.merge("b", turns=1)
     a, c = (replace(scene.peers[id].table.me, heartbeat=99, merge=1, sketch=CLOSE) for id in "ac")
     closed = replace(a, heartbeat=100, merge=2, phase=Phase.QUIET)
-    scene.says("b", a, c)
+    scene.send_hello("b", a, c)
     scene.step("b", trained=False)
     assert scene.peers["b"].agreement.compares
-    scene.says("b", closed)
+    scene.send_hello("b", closed)
     scene.step("b", trained=False)
     assert agreements(scene)[1] == (Phase.FINISHED, False)
-    scene.says("b", replace(closed, heartbeat=101), replace(c, heartbeat=100, merge=2))
+    scene.send_hello("b", replace(closed, heartbeat=101), replace(c, heartbeat=100, merge=2))
     scene.step("b", trained=False)
     assert agreements(scene)[1] == (Phase.QUIET, True)

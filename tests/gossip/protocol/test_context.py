@@ -1,4 +1,4 @@
-"""What a rule sees at a step boundary, and the effects of its actions."""
+"""The view of a rule at a step boundary, and the effects of its actions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,7 +14,7 @@ from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Hello, Push
 
-from ..scene import Scene, of, to
+from ..scene import Scene, destinations, only
 
 
 def arrived() -> Scene:
@@ -31,26 +31,26 @@ def seen(scene: Scene, id: str, *looks: Callable[[RuleContext], object]) -> list
     return found
 
 
-def test_a_share_carries_its_senders_numbers_and_waits_until_it_is_decided() -> None:
+def test_a_share_carries_its_senders_fields_and_waits_until_it_is_decided() -> None:
     scene = arrived()
     for _ in range(2):
         (shares,) = seen(scene, "b", RuleContext.shares)
         (share,) = shares  # type: ignore[misc]
         assert (share.sender, share.weight) == ("a", ONE // 2)  # type: ignore[has-type]
-        told = share.epoch, share.round, share.note, share.step  # type: ignore[has-type]
-        assert told == (3, 7, 9, 1)
+        fields = share.epoch, share.round, share.note, share.step  # type: ignore[has-type]
+        assert fields == (3, 7, 9, 1)
 
 
 @pytest.mark.parametrize(
     ("weight", "fraction"), [(ONE // 4, 0.2), (1, 1 / (ONE + 1)), (None, 1 / 3)]
 )
 def test_a_share_can_be_accepted_in_part(weight: int | None, fraction: float) -> None:
-    scene, taken = arrived(), ONE // 2 if weight is None else weight
+    scene, accepted = arrived(), ONE // 2 if weight is None else weight
     effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=weight))
-    assert [mix.fraction for mix in of(effects, Mix)] == [fraction]
-    assert scene.peers["b"].account.weight == ONE + taken
+    assert [mix.fraction for mix in only(effects, Mix)] == [fraction]
+    assert scene.peers["b"].account.weight == ONE + accepted
     scene.deliver()
-    assert scene.peers["a"].account.weight == ONE - taken
+    assert scene.peers["a"].account.weight == ONE - accepted
 
 
 def test_a_refused_share_comes_back_to_its_sender() -> None:
@@ -76,8 +76,8 @@ def test_a_share_is_decided_once() -> None:
 
 @pytest.mark.parametrize("weight", [0, -UNIT, ONE + UNIT])
 def test_a_push_has_at_most_the_held_weight_and_at_least_the_minimum(weight: int) -> None:
-    words = f"cannot push {weight // UNIT} of {2**40} units to b"
-    with pytest.raises(LocalProtocolError, match=words):
+    message = f"cannot push {weight // UNIT} of {2**40} units to b"
+    with pytest.raises(LocalProtocolError, match=message):
         Scene().founded().push("a", "b", weight)
     with pytest.raises(LocalProtocolError):
         Scene().founded().push("a", "bb")  # one share at a time
@@ -99,7 +99,7 @@ def test_peers_with_open_escrow_are_skipped_and_credit_limits_outstanding_shares
     assert drawn == ["b", None, None, "c", None, "d", None]
 
 
-def test_a_rule_sees_what_happened_since_its_last_call() -> None:
+def test_a_rule_sees_the_changes_since_its_last_call() -> None:
     scene = Scene().founded()
     found: list[object] = []
 
@@ -132,7 +132,7 @@ def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerI
 
 
 def test_rounds_without_a_neighbor_are_skipped() -> None:
-    """A count of pushes alone would stay at such a round forever."""
+    """A round number that only counts pushes would stay at such a round forever."""
     scene = Scene().founded(neighbors=every_third)
     found: list[object] = []
 
@@ -149,40 +149,40 @@ def test_rounds_without_a_neighbor_are_skipped() -> None:
     assert found == [(1, ()), (2, ()), (3, ())]
 
 
-def test_a_neighbor_with_open_escrow_does_not_hold_up_the_schedule() -> None:
+def test_a_neighbor_with_open_escrow_does_not_block_the_schedule() -> None:
     scene = Scene().founded(*"abc", neighbors=every_third)
     pushed: list[str] = []
     for _ in range(2):
-        pushed += to(scene.act("a", RuleContext.push_half), Push)
+        pushed += destinations(scene.act("a", RuleContext.push_half), Push)
     # No peer has answered: the first push is outstanding, and the second goes elsewhere.
     assert sorted(pushed) == ["b", "c"]
 
 
-def test_without_credit_no_round_is_skipped() -> None:
-    asked: list[int] = []
+def test_no_round_is_skipped_without_credit() -> None:
+    requested_rounds: list[int] = []
 
-    def listening(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        asked.append(round)
+    def recording_neighbors(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+        requested_rounds.append(round)
         return tuple(other for other in live if other != peer)
 
-    scene = Scene().founded(*"abcd", neighbors=listening)
+    scene = Scene().founded(*"abcd", neighbors=recording_neighbors)
     for _ in range(2):
         scene.act("a", RuleContext.push_half)
-    asked.clear()
+    requested_rounds.clear()
     assert PushSkipped("no neighbor free") in scene.act("a", RuleContext.push_half)
-    assert asked == []
+    assert requested_rounds == []
 
 
 def test_a_suspected_peer_is_not_drawn_and_does_not_count_as_gone() -> None:
     scene = Scene().founded()
-    scene.passes("a", 15.0)
+    scene.wake_for("a", 15.0)
     looks = (RuleContext.draw, lambda c: c.can_push("b"), RuleContext.neighbors)
     assert seen(scene, "a", *looks) == [None, False, ("b",)]
     fates = (lambda c: c.fate("b", 1), lambda c: c.fate("nobody", 1))
     assert seen(scene, "a", *fates) == ["", "left"], "an unknown peer counts as gone"
 
 
-def test_the_mean_answer_time_is_over_live_peers() -> None:
+def test_the_mean_round_trip_covers_only_live_peers() -> None:
     """A slow neighbor that died a month ago must not slow adaptive emission forever."""
     scene = Scene().founded(*"abc")
     assert seen(scene, "a", RuleContext.roundtrip_s) == [None]
@@ -204,7 +204,7 @@ def test_the_mean_answer_time_is_over_live_peers() -> None:
 
 def test_a_synchronous_rule_halts_if_two_founders_only_dial_out() -> None:
     scene = Scene().founded(*"abc", rules={id: DPSGD() for id in "abc"}, outward="ab")
-    (halt,) = of(scene.step("c"), Halt)
+    (halt,) = only(scene.step("c"), Halt)
     assert halt.reason == (
         "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "
         "give one of them an address, or use a rule that waits for nobody, such as gosgd"

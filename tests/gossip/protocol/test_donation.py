@@ -1,4 +1,4 @@
-"""Many newcomers at once: every copy makes another donor, and two models are never blended."""
+"""Many newcomers join at once: each copy makes a new donor, and models are never blended."""
 
 from collections import deque
 from dataclasses import replace
@@ -30,17 +30,17 @@ from rumor.gossip.wire.messages import (
 )
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import SMALL, WIDE, Effects, Scene, an_offer, letters, member, of, to
+from ..scene import SMALL, WIDE, Effects, Scene, an_offer, destinations, letters, member, only
 
 PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
-"""Nobody asks a second time unless it is told to."""
+"""No newcomer repeats its request unless a donor refers it to another."""
 
 SMALL_COPIES = replace(PATIENT, inline_bytes_max=SMALL.inline_bytes_max)
 HERE = b"the-same-machine"
 COPY_BYTES = Form(copy=True).size_bytes(SCHEMA, 0)
 
 
-def gathered(
+def waiting_newcomers(
     count: int, config: ProtocolConfig = PATIENT, donors: int = 1, host: bytes = b""
 ) -> Scene:
     """Founders a.., and newcomers n00.. that have asked a for a copy."""
@@ -62,8 +62,8 @@ def joined(scene: Scene) -> list[str]:
     return [id for id, peer in scene.peers.items() if peer.phase is Phase.TRAINING]
 
 
-def generation(scene: Scene) -> Effects:
-    """Let the time of one copy pass: it is sent at one step and mixed at the next."""
+def exchange_copies(scene: Scene) -> Effects:
+    """Let one generation of copies be sent at one step and mixed at the next."""
     effects: Effects = []
     for _ in range(2):
         for id, peer in scene.peers.items():
@@ -76,37 +76,37 @@ def copies(effects: Effects) -> list[str]:
     return [e.destination for e in letters(effects, Offer) if e.body.form.copy]
 
 
-def units(scene: Scene) -> int:
-    """All weight, held and in escrow."""
+def total_weight(scene: Scene) -> int:
+    """Return all weight, held and in escrow."""
     accounts = [peer.account for peer in scene.peers.values()]
-    escrow = [open_one.escrow for account in accounts for open_one in account.outstanding.values()]
+    escrow = [entry.escrow for account in accounts for entry in account.outstanding.values()]
     return sum(account.weight for account in accounts) + sum(escrow)
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 15, 31])
-def test_the_wait_of_newcomers_grows_with_the_logarithm_of_their_number(count: int) -> None:
-    scene, effects, generations = gathered(count), Effects(), 0
+def test_the_wait_of_newcomers_grows_logarithmically_with_their_number(count: int) -> None:
+    scene, effects, generations = waiting_newcomers(count), Effects(), 0
     while len(joined(scene)) < 1 + count:
-        effects += generation(scene)
+        effects += exchange_copies(scene)
         generations += 1
         assert generations <= ceil(log2(1 + count)), "a binomial tree"
     assert sorted(copies(effects)) == [f"n{index:02}" for index in range(count)], "one copy each"
-    assert units(scene) == ONE
-    assert [mix.fraction for mix in of(effects, Mix)] == [1.0] * count, "from a single donor"
-    donors = {event.donor for event in of(effects, Joined)}
+    assert total_weight(scene) == ONE
+    assert [mix.fraction for mix in only(effects, Mix)] == [1.0] * count, "from a single donor"
+    donors = {event.donor for event in only(effects, Joined)}
     assert len(donors) > 2 or count < 7, "new members are donors, too"
 
 
 def test_a_donor_gives_one_large_copy_at_a_time() -> None:
-    scene = gathered(3)
+    scene = waiting_newcomers(3)
     assert len(copies(scene.step("a"))) == 1
     assert copies(scene.step("a")) == []
     scene.deliver()
-    assert copies(scene.step("a")) == [], "it has arrived, and is not mixed yet"
+    assert copies(scene.step("a")) == [], "the copy has arrived, but is not mixed yet"
 
 
-def test_during_a_large_copy_only_awaited_shares_are_pushed() -> None:
-    scene, found = gathered(1, donors=2), list[tuple[bool, bool, str | None]]()
+def test_only_awaited_shares_are_pushed_during_a_large_copy() -> None:
+    scene, found = waiting_newcomers(1, donors=2), list[tuple[bool, bool, str | None]]()
 
     def look(context: RuleContext) -> None:
         awaited = context.can_push("b", awaited=True)
@@ -121,7 +121,7 @@ def test_during_a_large_copy_only_awaited_shares_are_pushed() -> None:
     assert found == [(False, True, None), (False, True, None), (True, True, "b")]
 
 
-def _note(found: list[bool], context: RuleContext) -> None:
+def _record_can_push(found: list[bool], context: RuleContext) -> None:
     found.append(context.can_push("b"))
 
 
@@ -129,13 +129,13 @@ def _note(found: list[bool], context: RuleContext) -> None:
 def test_a_newcomer_that_stops_answering_blocks_neither_pushes_nor_other_newcomers(
     newcomers: int,
 ) -> None:
-    scene, found = gathered(newcomers, WIDE, donors=2), list[bool]()
-    assert copies(scene.act("a", partial(_note, found))) == ["n00"]
-    scene.deliver(Offer, Grant, Chunk)  # all of it has arrived, and n00 takes no step
+    scene, found = waiting_newcomers(newcomers, WIDE, donors=2), list[bool]()
+    assert copies(scene.act("a", partial(_record_can_push, found))) == ["n00"]
+    scene.deliver(Offer, Grant, Chunk)  # the whole copy has arrived, but n00 takes no step
     for _ in range(4):
-        scene.passes("a", 1.0)
+        scene.wake_for("a", 1.0)
         scene.deliver(Hello)  # no peer is considered dead, and queries are lost
-    assert copies(scene.act("a", partial(_note, found))) == ["n01"][: newcomers - 1]
+    assert copies(scene.act("a", partial(_record_can_push, found))) == ["n01"][: newcomers - 1]
     assert found == [False, newcomers == 1], "the next copy has the link"
 
 
@@ -143,29 +143,29 @@ def test_a_newcomer_that_stops_answering_blocks_neither_pushes_nor_other_newcome
 def test_a_copy_that_is_small_or_in_shared_memory_blocks_no_push(
     config: ProtocolConfig, host: bytes
 ) -> None:
-    scene, found = gathered(1, config, 2, host), list[bool]()
-    assert letters(scene.act("a", partial(_note, found))) and found == [True]
+    scene, found = waiting_newcomers(1, config, 2, host), list[bool]()
+    assert letters(scene.act("a", partial(_record_can_push, found))) and found == [True]
 
 
-def test_newcomers_on_one_machine_all_read_one_copy_at_once() -> None:
-    scene = gathered(5, host=HERE)
+def test_newcomers_on_one_machine_read_one_copy_at_once() -> None:
+    scene = waiting_newcomers(5, host=HERE)
     scene.fill("a")
     assert copies(scene.step("a")) == [], "without shared memory they wait"
     scene.fill("a", is_full=False)
     effects = scene.step("a")
     assert len(copies(effects)) == 5, "reading takes no credit"
-    assert len(of(effects, Snapshot)) == 1
+    assert len(only(effects, Snapshot)) == 1
     scene.deliver()
     for id in copies(effects):
         scene.attached(id, ShareId("a", 1, 1), usable=True)
-    effects = generation(scene)
+    effects = exchange_copies(scene)
     assert len(joined(scene)) == 6 and not scene.sent(effects, Refer)
-    assert units(scene) == ONE
+    assert total_weight(scene) == ONE
 
 
-def given_to_first() -> tuple[Scene, str]:
-    """Newcomers n00.. have asked a; one of them has received a copy, and mixes it."""
-    scene = gathered(5)
+def first_copied() -> tuple[Scene, str]:
+    """Newcomers n00.. have asked a; one of them has received and mixed a copy."""
+    scene = waiting_newcomers(5)
     (first,) = copies(scene.step("a"))
     scene.deliver()
     scene.step(first, trained=False)
@@ -173,7 +173,7 @@ def given_to_first() -> tuple[Scene, str]:
 
 
 def test_half_of_the_waiting_newcomers_are_referred_once_to_a_new_member() -> None:
-    scene, first = given_to_first()
+    scene, first = first_copied()
     scene.deliver(Ack, Hello)
     referred = {m.destination: m.body for m in scene.mail if isinstance(m.body, Refer)}
     assert len(referred) == 2 and first not in referred
@@ -182,16 +182,16 @@ def test_half_of_the_waiting_newcomers_are_referred_once_to_a_new_member() -> No
     asks = [(m.source, m.destination) for m in scene.mail if isinstance(m.body, Ask)]
     assert sorted(asks) == sorted((newcomer, first) for newcomer in referred)
     scene.mail = deque()
-    scene.passes(first, 1.0)
+    scene.wake_for(first, 1.0)
     scene.deliver(Hello)
     assert not [m for m in scene.mail if isinstance(m.body, Refer)]
 
 
 def asked_by(*newcomers: Member) -> Scene:
-    """A founder that these newcomers have asked for a copy."""
+    """A founder that *newcomers* have asked for a copy."""
     scene = Scene(PATIENT).founded("a")
     for newcomer in newcomers:
-        scene.says("a", newcomer)
+        scene.send_hello("a", newcomer)
         scene.tell(newcomer.id, "a", Ask())
     return scene
 
@@ -206,45 +206,47 @@ def test_peers_that_only_dial_out_are_not_referred_to_one_another(
 ) -> None:
     scene = asked_by(*joining("cde", ()))
     assert copies(scene.step("a")) == ["c"]
-    effects = scene.says("a", member("c", heartbeat=2, addresses=addresses))
-    assert to(effects, Refer) == referred
+    effects = scene.send_hello("a", member("c", heartbeat=2, addresses=addresses))
+    assert destinations(effects, Refer) == referred
 
 
 def test_a_newcomer_that_joined_elsewhere_or_is_gone_gets_no_copy() -> None:
     scene = asked_by(*joining("cde"))
-    scene.says("a", member("c", heartbeat=2))
+    scene.send_hello("a", member("c", heartbeat=2))
     scene.tell("d", "a", Leave(True))
     assert copies(scene.step("a")) == ["e"]
     scene.tell("e", "a", Leave(True))
-    assert not scene.peers["a"].account.outstanding, "nor does one that disappears in the middle"
+    assert not scene.peers["a"].account.outstanding, (
+        "a newcomer that disappears gets no copy either"
+    )
 
 
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
-    """A newcomer n that knows donors and has asked b, the first of them."""
+    """A newcomer n that knows *donors* and has asked b for a copy."""
     scene = Scene(config)
     scene.join("n", "b")
-    assert to(scene.says("n", member("b")), Ask) == ["b"]
+    assert destinations(scene.send_hello("n", member("b")), Ask) == ["b"]
     for donor in donors:
-        scene.says("n", member(donor))
+        scene.send_hello("n", member(donor))
     scene.mail.clear()
     return scene
 
 
 def asks(scene: Scene, seconds: float) -> list[str]:
-    return to(scene.passes("n", seconds, 0.2), Ask)
+    return destinations(scene.wake_for("n", seconds, 0.2), Ask)
 
 
 def asks_while(scene: Scene, alive: str, times: int, seconds: float) -> list[str]:
-    asked: list[str] = []
-    for beat in range(times):
-        scene.says("n", member(alive, heartbeat=2 + beat))
-        asked += asks(scene, seconds)
-    return asked
+    requests: list[str] = []
+    for heartbeat in range(times):
+        scene.send_hello("n", member(alive, heartbeat=2 + heartbeat))
+        requests += asks(scene, seconds)
+    return requests
 
 
 def refers(scene: Scene, *donors: Member, by: str = "b") -> list[str]:
-    """The donors that the newcomer asks when it is referred to these."""
-    return to(scene.tell(by, "n", Refer(donors)), Ask)
+    """Return the donors that the newcomer asks when it is referred to *donors*."""
+    return destinations(scene.tell(by, "n", Refer(donors)), Ask)
 
 
 def offers(scene: Scene, donor: str, frames: int = 0) -> Effects:
@@ -260,9 +262,9 @@ def offers(scene: Scene, donor: str, frames: int = 0) -> Effects:
 def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
     scene = newcomer()
     effects = scene.tell("b", "n", Refer((member("c"),)))
-    assert to(effects, Ask) == ["c"] and scene.sent(effects, Hello)[0].reply
+    assert destinations(effects, Ask) == ["c"] and scene.sent(effects, Hello)[0].reply
     assert set(asks(scene, 5.0)) <= {"c"}
-    # c does not answer: the newcomer asks another.
+    # c does not answer: the newcomer asks another donor.
     assert asks_while(scene, "b", 20, 1.0)[-1] == "b"
 
 
@@ -270,49 +272,49 @@ def test_a_useless_referral_is_not_followed() -> None:
     for phase in (Phase.JOINING, Phase.QUIET, Phase.LEAVING):
         assert refers(newcomer(), member("c", phase)) == []
     assert refers(newcomer()) == []
-    assert refers(newcomer(WIDE, "c"), member("d"), by="c") == [], "it was not asked"
+    assert refers(newcomer(WIDE, "c"), member("d"), by="c") == [], "n did not ask c"
     scene = newcomer()
     offers(scene, "b")
     assert refers(scene, member("c")) == [], "the copy has been sent"
     scene = asked_by()
-    scene.says("a", member("b"))
-    assert not to(scene.tell("b", "a", Refer((member("c"),))), Ask), "a member"
+    scene.send_hello("a", member("b"))
+    assert not destinations(scene.tell("b", "a", Refer((member("c"),))), Ask), "a member"
 
 
 def test_a_newcomer_repeats_its_request_until_the_copy_is_sent() -> None:
-    """The first one may be lost; the second one brings no second copy."""
+    """The first request may be lost; a second request brings no second copy."""
     scene = newcomer()
-    asked = asks(scene, 5.0)
-    assert len(asked) >= 4 and set(asked) == {"b"}
+    requests = asks(scene, 5.0)
+    assert len(requests) >= 4 and set(requests) == {"b"}
     offers(scene, "b")
     assert asks(scene, 5.0) == []
     scene = asked_by(*joining("c"))
     for _ in range(5):
         scene.receive(scene.letter("c", "a", Ask()))
     assert copies(scene.step("a")) == ["c"]
-    scene.says("a", member("c", heartbeat=2))
+    scene.send_hello("a", member("c", heartbeat=2))
     scene.receive(scene.letter("c", "a", Ack(1, 0)))
     assert copies(scene.step("a")) == []
 
 
-def test_while_a_copy_is_in_flight_no_other_is_accepted() -> None:
+def test_no_other_copy_is_accepted_while_one_is_in_flight() -> None:
     scene = newcomer(WIDE, "c")
     offers(scene, "b")
     assert ShareRefused("c", "another copy is on its way") in offers(scene, "c")
-    assert scene.sent(offers(scene, "b"), Grant), "its own offer may be repeated"
+    assert scene.sent(offers(scene, "b"), Grant), "the donor may repeat its offer"
 
 
-def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is_blended() -> None:
+def test_a_donor_that_dies_in_mid_transfer_is_replaced_without_blending_models() -> None:
     scene = newcomer(WIDE, "c")
     offers(scene, "b", frames=2)
-    asked = asks_while(scene, "c", 10, 2.0)
-    assert asked[0] == "c", "a donor that broke off is asked again only if it is the only one"
+    requests = asks_while(scene, "c", 10, 2.0)
+    assert requests[0] == "c", "a failed donor is asked again only if there is no other"
     offers(scene, "c")
     late = scene.tell("b", "n", Chunk(1, 2, 32), frame_bytes=16)
     assert not scene.sent(late, Grant), "the frames of the first copy are dropped"
     offers(scene, "c", frames=COPY_BYTES // 16)
     effects = scene.step("n", trained=False)
-    assert [(mix.share.sender, mix.fraction) for mix in of(effects, Mix)] == [("c", 1.0)]
+    assert [(mix.share.sender, mix.fraction) for mix in only(effects, Mix)] == [("c", 1.0)]
     assert Joined("c") in effects
     assert scene.peers["n"].account.decided["b", 1] == (1, 0)
 
@@ -321,9 +323,9 @@ def test_the_number_of_simultaneous_copies_is_limited() -> None:
     """Newcomers on the same machine need no credit: all read one copy."""
     scene = Scene(WIDE).founded(host=HERE)
     for index in range(200):
-        scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))
+        scene.send_hello("a", member(f"n{index}", Phase.JOINING, host=HERE))
         scene.tell(f"n{index}", "a", Ask())
-    records = of(scene.step("a"), Entry)
+    records = only(scene.step("a"), Entry)
     assert len([r for r in records if r.kind is Kind.PUSHED]) == NEWCOMERS_MAX
-    assert not of(scene.step("a"), Entry)
+    assert not only(scene.step("a"), Entry)
     assert scene.peers["a"].state.weight >= ONE >> (NEWCOMERS_MAX + 1)

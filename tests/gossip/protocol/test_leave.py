@@ -1,4 +1,4 @@
-"""Finishing is not leaving; a leaver hands on its weight, and escrow that returns later."""
+"""Finishing is not leaving; a leaver hands on its weight and escrow that returns later."""
 
 import pytest
 
@@ -13,13 +13,13 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ..scene import Scene, member, of
+from ..scene import Scene, member, only
 
 MERGING = ProtocolConfig(merge_rounds=1)
 
 
-def met(scene: Scene, id: str, phase: Phase) -> None:
-    scene.says("a", member(id, phase, heartbeat=99, addresses=()))
+def announce_phase(scene: Scene, id: str, phase: Phase) -> None:
+    scene.send_hello("a", member(id, phase, heartbeat=99, addresses=()))
 
 
 def test_a_leaver_refuses_shares() -> None:
@@ -32,7 +32,7 @@ def test_a_leaver_refuses_shares() -> None:
     assert scene.peers["a"].staged == 0 and scene.peers["a"].phase is Phase.LEAVING
 
 
-def test_a_leaver_whose_heir_refuses_finds_another() -> None:
+def test_a_leaver_tries_another_heir_if_the_first_refuses() -> None:
     scene = Scene().founded(*"abc")
     scene.leave("a")
     scene.deliver(Hello, Push)
@@ -43,11 +43,11 @@ def test_a_leaver_whose_heir_refuses_finds_another() -> None:
     assert heir[0] != first
 
 
-def test_if_only_newcomers_are_left_one_becomes_a_copy() -> None:
+def test_a_newcomer_becomes_a_copy_if_only_newcomers_remain() -> None:
     scene = Scene().founded("a")
     scene.join("b", "a")
     scene.deliver(Hello)
-    scene.passes("b", 0.5, 0.5)
+    scene.wake_for("b", 0.5, 0.5)
     scene.deliver(lose=(Ask,))
     scene.leave("a")
     scene.deliver()
@@ -72,7 +72,7 @@ def test_the_last_peer_burns_its_weight_and_need_not_be_woken() -> None:
     assert scene.peers["n"].done and scene.peers["n"].account.burned == 0, "a newcomer has nothing"
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["known at once", "found out late"])
+@pytest.mark.parametrize("late", [False, True], ids=["known at once", "detected late"])
 def test_a_peer_with_an_unusable_model_burns_its_weight_and_returned_escrow(late: bool) -> None:
     scene = Scene().founded()
     if late:
@@ -87,7 +87,7 @@ def test_a_peer_with_an_unusable_model_burns_its_weight_and_returned_escrow(late
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_escrow_that_returns_to_a_leaver_is_handed_on_too(burn: bool) -> None:
+def test_escrow_that_returns_to_a_leaver_is_handed_on(burn: bool) -> None:
     scene = Scene().founded(*"abc")
     a = scene.peers["a"]
     scene.push("a", "b", ONE // 2)
@@ -115,33 +115,33 @@ class Halting:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"), [("b died", "b died"), ("b\n died\t", "b died"), ("x" * 600, "x" * 512)]
+    ("reason", "expected"), [("b died", "b died"), ("b\n died\t", "b died"), ("x" * 600, "x" * 512)]
 )
-def test_a_peer_that_leaves_because_its_rule_halted_says_why(reason: str, told: str) -> None:
+def test_a_peer_that_leaves_after_a_halt_sends_the_reason(reason: str, expected: str) -> None:
     scene = Scene().founded("a", "c", rules={"a": Halting(reason), "c": DPSGD()})
-    assert not of(scene.step("c"), Halt)
+    assert not only(scene.step("c"), Halt)
     scene.step("a")
     farewells = scene.sent(scene.leave("a"), Leave)
-    assert farewells and {farewell.reason for farewell in farewells} == {told}
+    assert farewells and {farewell.reason for farewell in farewells} == {expected}
     scene.deliver()
     # The peer that left is not the cause of the halt.
-    assert of(scene.step("c"), Halt) == [Halt(told)]
+    assert only(scene.step("c"), Halt) == [Halt(expected)]
 
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
-def test_a_peer_is_done_when_no_other_takes_shares_and_everything_is_settled(phase: Phase) -> None:
+def test_a_peer_is_done_when_no_peer_takes_shares_and_all_are_settled(phase: Phase) -> None:
     scene = Scene(MERGING).founded()
     a = scene.peers["a"]
     scene.finish("a")
-    met(scene, "b", Phase.QUIET)
+    announce_phase(scene, "b", Phase.QUIET)
     scene.act("a", lambda context: context.push("b", 5), trained=False)
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.FINISHED, False)
     scene.tell("b", "a", Ack(1, 5))
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.QUIET, True)
-    met(scene, "c", phase)
-    assert a.done, "a late newcomer keeps no peer from closing"
+    announce_phase(scene, "c", phase)
+    assert a.done, "a late newcomer does not reopen the peer"
 
 
 def test_a_quiet_peer_stays_until_recovered_escrow_is_settled() -> None:
@@ -152,7 +152,7 @@ def test_a_quiet_peer_stays_until_recovered_escrow_is_settled() -> None:
     scene.strand("a", "b")
     scene.step("a", trained=False)
     assert a.phase is Phase.QUIET and a.done
-    met(scene, "b", Phase.QUIET)
+    announce_phase(scene, "b", Phase.QUIET)
     assert not a.account.outstanding["b", 1].stranded and not a.done
     scene.tell("b", "a", Ack(1, 0))
     assert a.done
@@ -161,7 +161,7 @@ def test_a_quiet_peer_stays_until_recovered_escrow_is_settled() -> None:
 def test_a_superseded_incarnation_leaves_at_once_even_with_all_weight_in_flight() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE)
-    scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
+    scene.send_hello("a", member("b", heartbeat=99), member("a", incarnation=5))
     scene.leave("a")
     assert scene.peers["a"].phase is Phase.LEFT
 
@@ -175,12 +175,12 @@ def test_a_peer_that_finished_while_seeking_is_finished_once_it_joins() -> None:
     for _ in range(30):
         for peer in "abc":
             scene.step(peer, trained=False)
-        scene.go_on(0.2, step_s=0.2)
+        scene.run_for(0.2, step_s=0.2)
     assert a.state.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
 
 
 def test_a_merged_peer_stops_pushing_even_if_round_trips_take_many_steps() -> None:
-    """Otherwise a share would always be in flight, and it would become quiet only by chance."""
+    """Otherwise a share would always be in flight, and the peer would rarely become quiet."""
     config = ProtocolConfig(merge_rounds=3, found_s=0.5)
     peers = Peers(rule=lambda peer: GoSGD(1.0), config=config, step_s=lambda peer: 0.005)
     network = NetworkConfig(latency_s=0.2, jitter=1.0)

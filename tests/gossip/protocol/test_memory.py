@@ -1,4 +1,4 @@
-"""Without memory for another share, only urgent shares are pushed or accepted."""
+"""Without memory for another share only urgent shares are pushed or accepted."""
 
 import pytest
 
@@ -11,23 +11,23 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer
 
-from ..scene import ANCHOR, WIDE, Effects, Scene, of
+from ..scene import ANCHOR, WIDE, Effects, Scene, only
 
 half = RuleContext.push_half
 
 
 def skipped(effects: Effects) -> list[str]:
-    return [event.reason for event in of(effects, PushSkipped)]
+    return [event.reason for event in only(effects, PushSkipped)]
 
 
 def test_a_push_without_memory_is_skipped() -> None:
     scene = Scene(WIDE).founded()
     assert scene.fill("a") == []
     effects = scene.act("a", half)
-    assert skipped(effects) == [NO_MEMORY] and not of(effects, Snapshot)
+    assert skipped(effects) == [NO_MEMORY] and not only(effects, Snapshot)
     assert scene.peers["a"].state.weight == ONE
     scene.fill("a", is_full=False)
-    assert of(scene.act("a", half), Snapshot)
+    assert only(scene.act("a", half), Snapshot)
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_a_share_without_memory_is_returned_whole() -> None:
     scene.fill("b")
     scene.act("a", half)
     assert scene.peers["a"].state.weight == ONE // 2
-    assert [refused.reason for refused in of(scene.deliver(), ShareRefused)] == [NO_MEMORY]
+    assert [refused.reason for refused in only(scene.deliver(), ShareRefused)] == [NO_MEMORY]
     assert [peer.state.weight for peer in scene.peers.values()] == [ONE, ONE]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_an_accepted_share_is_completed_and_its_ack_says_whether_there_is_room(
+def test_an_accepted_share_completes_and_its_ack_grants_credit_if_there_is_room(
     is_full: bool,
 ) -> None:
     scene = Scene(WIDE).founded()
@@ -75,7 +75,7 @@ def test_an_accepted_share_is_completed_and_its_ack_says_whether_there_is_room(
     assert scene.peers["a"].in_memory() == ({}, {2}), "a kept snapshot"
 
 
-def test_a_model_is_shown_once_there_is_memory_and_read_at_once() -> None:
+def test_a_model_is_shown_and_read_once_there_is_memory() -> None:
     scene = Scene(WIDE).founded()
     for id in "ab":
         scene.fill(id)
@@ -88,17 +88,17 @@ def test_a_model_is_shown_once_there_is_memory_and_read_at_once() -> None:
     assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 1), ONE),)
 
 
-def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_limit() -> None:
+def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_memory_limit() -> None:
     scene = Scene(WIDE).founded("a")
     scene.enter("n")
     scene.fill("n")
     scene.join("n", "a")
-    scene.go_on(1.4, step_s=0.2, turns=True)
+    scene.run_for(1.4, step_s=0.2, turns=True)
     assert scene.peers["n"].state.weight == ONE // 2
     scene.fill("n")
     scene.leave("n")
     for _ in range(6):
-        scene.go_on(1.0)
+        scene.run_for(1.0)
         scene.mix_all("a")
     assert scene.peers["n"].done and scene.peers["a"].state.weight == ONE
 
@@ -120,7 +120,7 @@ def test_a_step_that_shows_a_model_pushes_nothing_else(bounded: bool, why: str) 
     assert len(scene.sent(scene.act("a", half), Offer)) == 1
 
 
-def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
+def test_a_leaver_waits_for_memory_before_it_hands_its_weight_on() -> None:
     scene = Scene(WIDE).founded()
     scene.act("b", half)
     scene.fill("b")
@@ -137,10 +137,10 @@ def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
 
 
 def test_the_anchor_is_computed_when_a_peer_founds() -> None:
-    asked: list[str] = []
+    computed: list[str] = []
 
     def anchor_of(id: str) -> bytes:
-        asked.append(id)
+        computed.append(id)
         return ANCHOR
 
     scene = Scene()
@@ -148,7 +148,7 @@ def test_the_anchor_is_computed_when_a_peer_founds() -> None:
     for id in "nm":
         scene.enter(id, anchor=lambda id=id: anchor_of(id))  # type: ignore[misc]
     scene.join("n", "a")
-    scene.go_on(1.4, "a", "n", step_s=0.2, turns=True)
-    assert scene.peers["n"].state.weight == ONE // 2 and asked == []
+    scene.run_for(1.4, "a", "n", step_s=0.2, turns=True)
+    assert scene.peers["n"].state.weight == ONE // 2 and computed == []
     scene.join("m")
-    assert scene.peers["m"].swarm == ANCHOR and asked == ["m"]
+    assert scene.peers["m"].swarm == ANCHOR and computed == ["m"]

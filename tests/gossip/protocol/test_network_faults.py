@@ -13,18 +13,18 @@ from rumor.sim.fuzz import Campaign, CampaignConfig, run_campaign
 from rumor.sim.fuzz.__main__ import command_of
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
-# Each event of `EVENT_COVERAGE` occurs in at least two of the last fourteen.
+# Each event of `EVENT_COVERAGE` occurs with at least two of the last fourteen seeds.
 SEEDS = (*range(12), 12, 37, 67, 86, 95, 103, 106, 108, 123, 189, 194, 195, 208, 228)
 
 
 def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
-    # Coverage is measured in this process only, and the campaign reaches code that no test does.
+    # Coverage is measured in this process only, and the campaign reaches code that no test reaches.
     processes = 1 if "coverage" in sys.modules else usable_cores()
     return run_campaign(CampaignConfig(seeds=tuple(seeds), workers=workers, processes=processes))
 
 
-def complaints(campaign: Campaign) -> list[str]:
-    """Describe failures: what broke, and how to repeat it."""
+def failures(campaign: Campaign) -> list[str]:
+    """Describe each failure and the command that repeats it."""
     return [f"{b.failure.what}\nagain: {command_of(b)}" for b in campaign.failed]
 
 
@@ -32,7 +32,7 @@ def complaints(campaign: Campaign) -> list[str]:
 @pytest.mark.timeout(1200)
 def test_faults_lose_no_weight_and_rare_events_are_covered() -> None:
     campaign = campaign_of(SEEDS, 6)
-    assert complaints(campaign) == [] and campaign.seeds == len(SEEDS)
+    assert failures(campaign) == [] and campaign.seeds == len(SEEDS)
     assert set(EVENT_COVERAGE) - set(campaign.seen) == set()
 
 
@@ -42,11 +42,13 @@ MORE: list[tuple[Sequence[int], int]] = [
     *((range(first, first + 50), 6) for first in range(10_000, 12_000, 50)),
     *((range(first, first + 10), 16) for first in range(20_000, 20_300, 10)),
 ]
-"""Seeds, and how many workers at most."""
+"""Seeds, and the maximum number of workers."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("seeds", "workers"), MORE, ids=lambda given: str(given)[:20])
-def test_more_seeds_and_larger_swarms(seeds: Sequence[int], workers: int) -> None:
-    assert complaints(campaign_of(seeds, workers)) == []
+@pytest.mark.parametrize(("seeds", "workers"), MORE, ids=lambda case: str(case)[:20])
+def test_faults_lose_no_weight_with_more_seeds_and_larger_swarms(
+    seeds: Sequence[int], workers: int
+) -> None:
+    assert failures(campaign_of(seeds, workers)) == []

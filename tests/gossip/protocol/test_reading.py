@@ -1,4 +1,4 @@
-"""Models shown for reading: no weight moves, no rule sees them, and every reading ends."""
+"""Models are shown for reading: no weight moves, no rule sees them, and every reading ends."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Offer, Push, Read
 
-from ..scene import SMALL, WIDE, Scene, a_push, of
+from ..scene import SMALL, WIDE, Scene, a_push, only
 
 Shown = tuple[tuple[ShareId, int], ...]
 
@@ -23,44 +23,44 @@ def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
     return Scene(config).founded(*"abc", shards=shards)
 
 
-def asked(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
-    """Peer a has asked b for its model."""
+def requested_scene(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
+    """A scene in which peer a has asked b for its model."""
     scene = founded(config, shards)
     scene.read("a", "b")
     scene.deliver()
     return scene
 
 
-def shown(scene: Scene, id: str = "a") -> Shown:
+def shown_models(scene: Scene, id: str = "a") -> Shown:
     return scene.peers[id].reading.shown()
 
 
-def of_b(seq: int = 1) -> Shown:
+def model_of_b(seq: int = 1) -> Shown:
     return ((ShareId("b", 1, seq), ONE),)
 
 
 @pytest.mark.parametrize("config", [SMALL, WIDE, replace(SMALL, exact=True)])
 def test_a_model_is_shown_at_a_step_boundary_without_weight(config: ProtocolConfig) -> None:
-    scene = asked(config)
-    assert scene.peers["b"].reading.asking and shown(scene) == ()
+    scene = requested_scene(config)
+    assert scene.peers["b"].reading.asking and shown_models(scene) == ()
     effects = scene.step("b")
-    assert [snapshot.register for snapshot in of(effects, Snapshot)] == ["x"]
+    assert [snapshot.register for snapshot in only(effects, Snapshot)] == ["x"]
     (offer,) = scene.sent(effects, Offer)
     assert (offer.escrow, offer.held) == (0, ONE)
     scene.deliver()
-    assert shown(scene) == of_b()
+    assert shown_models(scene) == model_of_b()
     effects = scene.read("a")
     assert Drop(ShareId("b", 1, 1)) in effects
     assert not any(isinstance(effect, Mix | ShareRefused) for effect in effects)
-    assert shown(scene) == ()
+    assert shown_models(scene) == ()
     scene.deliver()
-    assert not of(scene.step("b"), Reclaim)
+    assert not only(scene.step("b"), Reclaim)
     assert [peer.state.weight for peer in scene.peers.values()] == [ONE, ONE, ONE]
     assert not any(peer.account.outstanding for peer in scene.peers.values())
 
 
 def test_a_rule_sees_neither_a_shown_model_nor_its_return() -> None:
-    scene = asked()
+    scene = requested_scene()
     scene.step("b")
     scene.deliver()
     seen: list[object] = []
@@ -97,27 +97,27 @@ def test_either_all_shards_are_shown_with_their_weights_or_none() -> None:
     late = next(letter for letter in scene.mail if isinstance(letter.body, Push))
     scene.mail.remove(late)
     scene.deliver()
-    assert shown(scene) == (), "before all shards have arrived"
+    assert shown_models(scene) == (), "before all shards have arrived"
     scene.receive(late)
-    held = {share.shard: held for share, held in shown(scene)}
+    held = {share.shard: held for share, held in shown_models(scene)}
     assert held == {0: ONE, 1: 3 * ONE // 4, 2: ONE}
 
 
-def test_a_staged_push_of_a_requested_peer_is_returned_to_make_room_for_its_model() -> None:
+def test_a_staged_push_is_returned_to_make_room_for_a_requested_model() -> None:
     scene = founded()
     scene.push("b", "a", ONE // 2)
     scene.deliver()
-    assert of(scene.read("a", "b"), ShareRefused)
+    assert only(scene.read("a", "b"), ShareRefused)
     scene.deliver()
     scene.push("b", "c", ONE // 2)
     scene.deliver()
-    assert shown(scene) == of_b(2)
+    assert shown_models(scene) == model_of_b(2)
 
 
 @pytest.mark.parametrize(
     ("config", "other", "why"),
     [(SMALL, "", "nobody reads it"), (WIDE, "c", "nobody reads it any more")],
-    ids=["it comes too late", "it is arriving"],
+    ids=["too late", "in transfer"],
 )
 def test_an_unrequested_model_is_returned(config: ProtocolConfig, other: str, why: str) -> None:
     scene = founded(config)
@@ -126,7 +126,7 @@ def test_an_unrequested_model_is_returned(config: ProtocolConfig, other: str, wh
     scene.step("b")
     if other:
         scene.deliver(Offer)
-        assert shown(scene) == ()
+        assert shown_models(scene) == ()
     effects = scene.read("a", other)
     assert ShareRefused("b", why) in effects + scene.deliver()
     assert not scene.peers["b"].account.outstanding
@@ -141,19 +141,19 @@ def test_a_model_that_is_not_finite_cannot_be_read(fixed_members: bool) -> None:
     scene.step("b")
     effects = scene.receive(scene.mail.popleft(), finite=False)
     assert ShareRefused("b", "not finite") in effects and Drop(ShareId("b", 1, 1)) in effects
-    assert shown(scene) == ()
+    assert shown_models(scene) == ()
     scene.deliver()
     assert not scene.peers["b"].account.outstanding
-    # Its next model may be finite.
+    # The next model of b is finite.
     scene.read("a", "b")
     scene.deliver(Read)
     scene.step("b")
     scene.deliver()
-    assert shown(scene) == of_b(2)
+    assert shown_models(scene) == model_of_b(2)
 
 
-def test_a_peer_that_leaves_or_is_gone_neither_reads_nor_shows_a_model() -> None:
-    scene = asked()
+def test_a_leaving_or_unknown_peer_neither_reads_nor_shows_a_model() -> None:
+    scene = requested_scene()
     scene.leave("a")
     scene.deliver()
     assert not scene.sent(scene.step("b"), Offer)
@@ -164,16 +164,16 @@ def test_a_peer_that_leaves_or_is_gone_neither_reads_nor_shows_a_model() -> None
     assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
 
 
-def test_a_newcomer_takes_its_copy_whatever_it_requested_before() -> None:
+def test_a_newcomer_takes_its_copy_despite_an_earlier_read_request() -> None:
     scene = founded()
     scene.enter("n")
     scene.read("n", "a")
     scene.join("n", "a")
-    scene.go_on(1.2, step_s=0.2, turns=True)
+    scene.run_for(1.2, step_s=0.2, turns=True)
     assert scene.peers["n"].state.weight == ONE // 2
 
 
-def test_only_members_that_are_heard_may_show_their_model() -> None:
+def test_only_live_reachable_members_may_show_their_model() -> None:
     scene = founded(replace(SMALL, suspect_s=3.0, dead_s=6.0))
     reading = scene.peers["a"].reading
     assert reading.may_show("b") and not reading.may_show("nobody")
@@ -182,7 +182,7 @@ def test_only_members_that_are_heard_may_show_their_model() -> None:
     assert not reading.may_show("c")
     seen = []
     for _ in range(10):
-        scene.passes("a", 1.0)
+        scene.wake_for("a", 1.0)
         seen.append(reading.may_show("b"))
     assert seen[0] and not seen[4] and not seen[-1]
     scene = Scene().founded(*"abc", outward="bc")
@@ -191,7 +191,7 @@ def test_only_members_that_are_heard_may_show_their_model() -> None:
 
 
 @pytest.mark.parametrize(("escrow", "held"), [(0, 0), (ONE, ONE)])
-def test_a_share_has_weight_or_is_for_reading(escrow: int, held: int) -> None:
+def test_a_share_has_either_weight_or_a_model_for_reading(escrow: int, held: int) -> None:
     scene = founded()
     letter = scene.letter("b", "a", a_push(escrow=escrow, held=held), frame_bytes=64)
     with pytest.raises(RemoteProtocolError, match="a share "):

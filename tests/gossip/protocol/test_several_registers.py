@@ -20,17 +20,17 @@ from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
 from rumor.gossip.wire.messages import Offer, Push
 
-from ..scene import SMALL, WIDE, Scene, a_push, of
+from ..scene import SMALL, WIDE, Scene, a_push, only
 
 PAIR = ("x", "y")
 TWO = Requirements(share_registers=2)
 SHARE = ShareId("a", 1, 1)
 
 
-def table(
+def two_register_scene(
     config: ProtocolConfig = SMALL, host: bytes = b"", *, keeps_anchor: bool = False
 ) -> Scene:
-    """Peers whose rules push two registers at a time."""
+    """Peers with rules that push two registers at a time."""
     return Scene(config, TWO).founded("a", "b", "c", host=host, keeps_anchor=keeps_anchor)
 
 
@@ -40,17 +40,17 @@ def push_pair(context: RuleContext) -> None:
 
 def arrived() -> Scene:
     """A share of two registers is staged at b."""
-    scene = table()
+    scene = two_register_scene()
     scene.act("a", push_pair)
     scene.deliver()
     return scene
 
 
 def test_two_registers_are_one_share_with_one_escrow() -> None:
-    scene = table()
+    scene = two_register_scene()
     effects = scene.act("a", push_pair)
-    assert of(effects, Snapshot) == [Snapshot(1, PAIR, Form(registers=2))]
-    assert of(effects, Entry) == [Entry(Kind.PUSHED, ONE // 2, "b", 1, 1)]
+    assert only(effects, Snapshot) == [Snapshot(1, PAIR, Form(registers=2))]
+    assert only(effects, Entry) == [Entry(Kind.PUSHED, ONE // 2, "b", 1, 1)]
     (push,) = scene.sent(effects, Push)
     # 4 numbers, and padding up to a cache line, twice
     assert push.form == Form(registers=2) and push.size_bytes == 128
@@ -81,11 +81,11 @@ def test_a_share_has_as_many_parts_as_registers(registers: int, index: int) -> N
 
 @pytest.mark.parametrize("several", [(), ("x", "y", "z")])
 def test_no_more_registers_are_pushed_than_the_rule_declares(several: tuple[str, ...]) -> None:
-    scene = table()
+    scene = two_register_scene()
 
     def push(context: RuleContext) -> None:
-        words = f"cannot push {len(several)} registers in one share"
-        with pytest.raises(LocalProtocolError, match=words):
+        message = f"cannot push {len(several)} registers in one share"
+        with pytest.raises(LocalProtocolError, match=message):
             context.push("b", 5, register=several)
         context.push("b", 5)
 
@@ -94,11 +94,13 @@ def test_no_more_registers_are_pushed_than_the_rule_declares(several: tuple[str,
     assert push_of_one.seq == 1 and push_of_one.form == Form()
 
 
-def test_by_default_a_rule_pushes_and_accepts_one_register_at_a_time() -> None:
-    given: tuple[str | Sequence[str], ...] = ("y", ("y",), ["y"])
-    for register in given:
-        effects = table().act("a", partial(RuleContext.push, peer="b", weight=5, register=register))
-        assert of(effects, Snapshot) == [Snapshot(1, "y")], "in any of these forms"
+def test_a_rule_pushes_and_accepts_one_register_at_a_time_by_default() -> None:
+    forms: tuple[str | Sequence[str], ...] = ("y", ("y",), ["y"])
+    for register in forms:
+        effects = two_register_scene().act(
+            "a", partial(RuleContext.push, peer="b", weight=5, register=register)
+        )
+        assert only(effects, Snapshot) == [Snapshot(1, "y")], "all forms name one register"
     scene = Scene().founded()
     with pytest.raises(LocalProtocolError, match=r"the rule's requirements\.share_registers is 1"):
         scene.act("a", push_pair)
@@ -116,33 +118,35 @@ def test_pushes_of_the_same_registers_use_one_snapshot_until_one_changes(
         context.combine(changed, [(2.0, "x")])
         context.push("c", 5, register=PAIR)
 
-    assert [snapshot.id for snapshot in of(table().act("a", push_twice), Snapshot)] == numbers
+    assert [
+        snapshot.id for snapshot in only(two_register_scene().act("a", push_twice), Snapshot)
+    ] == numbers
 
 
 @pytest.mark.parametrize("keeps_anchor", [False, True])
 def test_both_registers_travel_in_the_configured_format(keeps_anchor: bool) -> None:
-    scene = table(replace(SMALL, wire="bfloat16"), keeps_anchor=keeps_anchor)
+    scene = two_register_scene(replace(SMALL, wire="bfloat16"), keeps_anchor=keeps_anchor)
     form = Form("bfloat16" if keeps_anchor else "float32", registers=2)
-    assert of(scene.act("a", push_pair), Snapshot) == [Snapshot(1, PAIR, form)]
+    assert only(scene.act("a", push_pair), Snapshot) == [Snapshot(1, PAIR, form)]
 
 
-def test_in_frames_or_shared_memory_both_registers_are_one_share() -> None:
-    scene, form = table(WIDE), Form(registers=2)
+def test_both_registers_are_one_share_in_frames_or_shared_memory() -> None:
+    scene, form = two_register_scene(WIDE), Form(registers=2)
     (offer,) = scene.sent(scene.act("a", push_pair), Offer)
     assert offer.size_bytes == 128 and offer.form == form
-    staged = of(scene.deliver(), Stage)
+    staged = only(scene.deliver(), Stage)
     assert {stage.form for stage in staged} == {form}
     assert [stage.offset_bytes for stage in staged] == [*range(0, 128, 16)]
     seen: list[int] = []
     scene.act("b", lambda context: seen.extend(s.form.registers for s in context.shares()))
     assert seen == [2]
-    scene = table(WIDE, host=b"one-host-of-many")
+    scene = two_register_scene(WIDE, host=b"one-host-of-many")
     scene.act("a", push_pair)
     assert scene.deliver() == [Attach(SHARE, "segment 1", 128, form)]
 
 
 @pytest.mark.parametrize(
-    ("requirements", "wire", "shards", "words"),
+    ("requirements", "wire", "shards", "message"),
     [
         (Requirements(share_registers=2), "float32", 1, ""),
         (Requirements(share_registers=REGISTERS_MAX), "float32", 1, ""),
@@ -165,18 +169,18 @@ def test_in_frames_or_shared_memory_both_registers_are_one_share() -> None:
             1,
             "registers in one share: it must be from 1 to 16, and",
         ),
-        # They are pushed whole, or not at all.
+        # Several registers are always pushed whole.
         (TWO, "topk:0.1", 1, "needs every number"),
         (TWO, "float32", 2, "works on whole vectors"),
     ],
 )
 def test_the_number_of_registers_in_a_share_is_checked(
-    requirements: Requirements, wire: str, shards: int, words: str
+    requirements: Requirements, wire: str, shards: int, message: str
 ) -> None:
     rule = GoSGD()
     rule.requirements = requirements
-    if words:
-        with pytest.raises(ConfigError, match=words):
+    if message:
+        with pytest.raises(ConfigError, match=message):
             require_fit(rule, wire, shards, exact=False)
     else:
         require_fit(rule, wire, shards, exact=False)

@@ -1,4 +1,4 @@
-"""A request to stop is obeyed once by the peers that it names, passed on, and answered."""
+"""A named peer obeys a stop request once, passes it on and answers it."""
 
 import pytest
 
@@ -11,18 +11,20 @@ from rumor.gossip.wire.messages import Phase, Stop, Stopping
 
 from ..scene import Effects, Scene, letters
 
-Lives = tuple[tuple[PeerId, Incarnation], ...]
+Incarnations = tuple[tuple[PeerId, Incarnation], ...]
 
 
-def asks(scene: Scene, to: str, *lives: tuple[PeerId, Incarnation], by: str = "asker") -> Effects:
-    return scene.tell(by, to, Stop(lives))
+def request_stop(
+    scene: Scene, to: str, *incarnations: tuple[PeerId, Incarnation], by: str = "asker"
+) -> Effects:
+    return scene.tell(by, to, Stop(incarnations))
 
 
-def ended(effects: Effects) -> bool:
+def ends_training(effects: Effects) -> bool:
     return EndTraining(STOPPED) in effects
 
 
-def told(effects: Effects) -> list[tuple[str, Stop]]:
+def sent_stops(effects: Effects) -> list[tuple[str, Stop]]:
     return [(letter.destination, letter.body) for letter in letters(effects, Stop)]
 
 
@@ -31,39 +33,41 @@ def scene() -> Scene:
     return Scene().founded("a", "b", "c")
 
 
-def test_training_ends_once_however_often_a_stop_is_requested(scene: Scene) -> None:
-    assert not asks(scene, "a", ("b", 1)) and not asks(scene, "a", ("a", 2), ("b", 1)), "not a"
-    first, second = (asks(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
-    assert ended(first) and not ended(second)
+def test_training_ends_once_for_repeated_stop_requests(scene: Scene) -> None:
+    assert not request_stop(scene, "a", ("b", 1)) and not request_stop(
+        scene, "a", ("a", 2), ("b", 1)
+    ), "not a"
+    first, second = (request_stop(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
+    assert ends_training(first) and not ends_training(second)
     answer = Stopping("", ONE, Phase.TRAINING, 0, False)
     assert scene.sent(first, Stopping) == scene.sent(second, Stopping) == [answer]
 
 
-def test_it_is_passed_on_to_the_named_peers_until_they_stop(scene: Scene) -> None:
+def test_a_stop_request_is_repeated_to_the_named_peers_until_they_stop(scene: Scene) -> None:
     request = Stop((("a", 1), ("b", 1)))
-    assert told(asks(scene, "a", *request.lives)) == [("b", request)]
-    assert told(scene.wake("a")) == []
-    scene.mail.clear()  # it was lost
+    assert sent_stops(request_stop(scene, "a", *request.lives)) == [("b", request)]
+    assert sent_stops(scene.wake("a")) == []
+    scene.mail.clear()  # the request is lost
     scene.wait(1.0)
-    assert told(scene.wake("a")) == [("b", request)]
+    assert sent_stops(scene.wake("a")) == [("b", request)]
     scene.deliver()
     for id in ("a", "b"):
         scene.finish(id)
     scene.deliver()
     scene.wait(1.0)
-    assert told(scene.wake("a")) == [] == told(scene.wake("b"))
+    assert sent_stops(scene.wake("a")) == [] == sent_stops(scene.wake("b"))
 
 
-def test_members_that_pass_it_on_get_no_answer_and_requesters_are_limited(scene: Scene) -> None:
-    effects = asks(scene, "a", ("a", 1), ("b", 1), by="b")
-    assert ended(effects) and not scene.sent(effects, Stopping)
-    asked = [asks(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
-    answered = [bool(scene.sent(effects, Stopping)) for effects in asked]
+def test_forwarding_members_get_no_answer_and_requesters_are_limited(scene: Scene) -> None:
+    effects = request_stop(scene, "a", ("a", 1), ("b", 1), by="b")
+    assert ends_training(effects) and not scene.sent(effects, Stopping)
+    attempts = [request_stop(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
+    answered = [bool(scene.sent(effects, Stopping)) for effects in attempts]
     assert answered == [True] * 8 + [False]
 
 
-def test_the_requester_gets_progress_until_no_peer_needs_this_one() -> None:
-    scene, heard = Scene(), list[Stopping]()
+def test_a_requester_gets_progress_until_the_peer_is_done() -> None:
+    scene, answers = Scene(), list[Stopping]()
     scene.founded(rules={"a": GoSGD(p=1.0), "b": GoSGD(p=1.0)})
 
     def deliver() -> None:
@@ -72,9 +76,9 @@ def test_the_requester_gets_progress_until_no_peer_needs_this_one() -> None:
             if envelope.destination in scene.peers:
                 scene.receive(envelope)
             elif envelope.source == "a" and isinstance(envelope.body, Stopping):
-                heard.append(envelope.body)
+                answers.append(envelope.body)
 
-    asks(scene, "a", ("a", 1), ("b", 1))
+    request_stop(scene, "a", ("a", 1), ("b", 1))
     deliver()
     for id in ("a", "b"):
         scene.finish(id)
@@ -83,11 +87,11 @@ def test_the_requester_gets_progress_until_no_peer_needs_this_one() -> None:
         for id in ("a", "b"):
             scene.step(id, trained=False)
     deliver()
-    assert [each.phase for each in heard[:2]] == [Phase.TRAINING, Phase.FINISHED]
-    assert heard[-1] == Stopping("", scene.peers["a"].state.weight, Phase.QUIET, 0, True)
-    assert len(heard) <= 4
+    assert [each.phase for each in answers[:2]] == [Phase.TRAINING, Phase.FINISHED]
+    assert answers[-1] == Stopping("", scene.peers["a"].state.weight, Phase.QUIET, 0, True)
+    assert len(answers) <= 4
     assert scene.peers["a"].done and scene.peers["a"].has_askers
-    assert not asks(scene, "a", ("b", 1)) and not scene.peers["a"].has_askers
+    assert not request_stop(scene, "a", ("b", 1)) and not scene.peers["a"].has_askers
 
 
 AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
@@ -100,27 +104,32 @@ AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
         (AB, AC, [("b", AB), ("c", AC)]),
         (AB, AB[:1], []),
     ],
-    ids=["a wider one", "another", "a narrower one"],
+    ids=["wider", "different", "narrower"],
 )
-def test_two_requests_each_go_to_the_peers_they_name(
-    scene: Scene, first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
+def test_each_of_two_requests_goes_to_the_peers_it_names(
+    scene: Scene,
+    first: Incarnations,
+    second: Incarnations,
+    passed_on: list[tuple[str, Incarnations]],
 ) -> None:
-    assert told(asks(scene, "a", *first)) == [("b", Stop(first))]
-    assert told(asks(scene, "a", *second)) == [(to, Stop(lives)) for to, lives in passed_on]
+    assert sent_stops(request_stop(scene, "a", *first)) == [("b", Stop(first))]
+    assert sent_stops(request_stop(scene, "a", *second)) == [
+        (to, Stop(lives)) for to, lives in passed_on
+    ]
 
 
 def test_a_peer_that_is_already_merging_continues(scene: Scene) -> None:
     scene.finish("a")
-    effects = asks(scene, "a", ("a", 1), ("b", 1))
-    assert not ended(effects) and len(told(effects)) == 1
+    effects = request_stop(scene, "a", ("a", 1), ("b", 1))
+    assert not ends_training(effects) and len(sent_stops(effects)) == 1
     assert scene.sent(effects, Stopping)[0].phase is Phase.FINISHED
 
 
-def test_in_a_large_swarm_each_peer_passes_it_on_to_a_few_different_ones() -> None:
+def test_each_peer_of_a_large_swarm_forwards_a_stop_to_a_few_different_peers() -> None:
     scene = Scene()
     names = [f"p{number:02}" for number in range(20)]
     scene.founded(*names)
     lives = [(name, 1) for name in names]
-    first = [to for to, _ in told(asks(scene, "p00", *lives))]
-    other = [to for to, _ in told(asks(scene, "p15", *lives))]
+    first = [to for to, _ in sent_stops(request_stop(scene, "p00", *lives))]
+    other = [to for to, _ in sent_stops(request_stop(scene, "p15", *lives))]
     assert first == names[1:9] and other == [*names[16:], *names[:4]]

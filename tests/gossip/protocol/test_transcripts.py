@@ -82,7 +82,7 @@ def exact() -> Scene:
 def bandwidth() -> Scene:
     scene = arrived(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
     for _ in range(3):
-        scene.passes("a", 1.0)
+        scene.wake_for("a", 1.0)
         scene.deliver(Chunk)
     return scene
 
@@ -91,7 +91,7 @@ def fence() -> Scene:
     scene = pushed()
     lost = scene.mail[-1]
     scene.deliver(lose=(Push,))
-    scene.passes("a", 1.0)
+    scene.wake_for("a", 1.0)
     scene.deliver(lose=(Hello,))
     scene.lines.append("      (the lost share comes after all)")
     scene.receive(lost)
@@ -102,7 +102,7 @@ def lost_ack() -> Scene:
     scene = arrived()
     scene.mix_all("b")
     scene.deliver(lose=(Ack,))
-    scene.passes("a", 1.0)
+    scene.wake_for("a", 1.0)
     scene.deliver(lose=(Hello,))
     return scene
 
@@ -130,7 +130,7 @@ def write_off() -> Scene:
     scene = arrived()
     scene.lines.append("      (b crashes and starts again)")
     scene.enter("b", incarnation=2)
-    scene.passes("a", 1.0)
+    scene.wake_for("a", 1.0)
     scene.deliver()
     return scene
 
@@ -141,7 +141,7 @@ def strand() -> Scene:
     quiet = len(scene.lines)
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         del scene.lines[quiet:]
-        scene.passes("a", 1.0)
+        scene.wake_for("a", 1.0)
         scene.mail.clear()
     scene.lines.append("      (b is heard again)")
     scene.wake("b")

@@ -8,7 +8,7 @@ from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Query
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, member, of
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, member, only
 
 OFFER = an_offer(frame_bytes=64)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
@@ -33,7 +33,7 @@ def rooted() -> Scene:
     return scene
 
 
-def test_a_message_in_the_receivers_own_name_is_an_error() -> None:
+def test_a_message_with_the_receivers_own_name_is_an_error() -> None:
     scene = alone()
     with pytest.raises(RemoteProtocolError, match="own name"):
         scene.tell("a", "a", Ask())
@@ -52,13 +52,13 @@ def test_a_peer_with_another_model_gets_the_schema_and_the_first_difference() ->
     assert scene.sent(scene.receive(letter), object) == [Describe(SCHEMA)]
     assert scene.live() == ["a"]
     letter = scene.letter("b", "a", Describe(OTHER_SCHEMA), schema=OTHER_SCHEMA.hash)
-    assert [e.reason for e in of(scene.receive(letter), PeerRefused)] == [
+    assert [e.reason for e in only(scene.receive(letter), PeerRefused)] == [
         "it trains another model: tensor 0 is x (4,) float64 here and x (5,) float64 there"
     ]
     assert scene.tell("b", "a", Describe(SCHEMA)) == []
 
 
-def test_a_stranger_of_another_swarm_is_heard_only_about_pushed_shares() -> None:
+def test_a_stranger_of_another_swarm_gets_answers_only_about_pushed_shares() -> None:
     scene = rooted()
     scene.introduce("c", "a")
     assert scene.tell("c", "a", Ask(), swarm=OTHER_ANCHOR) == []
@@ -68,9 +68,7 @@ def test_a_stranger_of_another_swarm_is_heard_only_about_pushed_shares() -> None
 
 @pytest.mark.parametrize("swarm", [ANCHOR, OTHER_ANCHOR])
 @pytest.mark.parametrize("body", [OFFER, Query(1)])
-def test_a_sender_that_never_said_hello_leaves_no_trace_in_the_ledger(
-    body: Body, swarm: bytes
-) -> None:
+def test_a_sender_without_a_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: bytes) -> None:
     scene = rooted()
     before = dict(scene.peers["a"].account.decided)
     (answer,) = scene.sent(scene.tell("c", "a", body, swarm=swarm), object)
@@ -96,7 +94,7 @@ def test_messages_of_an_incarnation_from_the_far_future_are_ignored(
     assert (account.decided, account.outstanding) == before
 
 
-def test_a_peer_whose_clock_is_far_ahead_is_reported_by_name() -> None:
+def test_a_peer_with_a_clock_far_ahead_is_reported_by_name() -> None:
     scene = alone()
     body = hello(member("b"), rooted=False, reply=True)
     assert scene.tell("b", "a", body, incarnation=FAR) == [
@@ -108,7 +106,7 @@ def test_a_peer_whose_clock_is_far_ahead_is_reported_by_name() -> None:
     assert scene.peers["a"].swarm == ANCHOR
 
 
-def test_a_message_that_breaks_the_protocol_still_counts_as_a_sign_of_life() -> None:
+def test_a_message_that_breaks_the_protocol_still_counts_as_a_heartbeat() -> None:
     scene = Scene().founded()
     scene.push("a", "b")
     scene.strand("a", "b")

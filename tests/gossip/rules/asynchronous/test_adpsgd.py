@@ -22,7 +22,7 @@ from rumor.topology.live import LiveTopology
 from rumor.train.faults.schedule import Fault
 
 from ...crowd import BAD, CONFIG, Crowd, starts
-from ...scene import Scene, of
+from ...scene import Scene, only
 
 WEATHERS = pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 
@@ -36,7 +36,7 @@ def silence(crowd: Crowd) -> None:
     for witnessed in crowd.rules.values():
         assert isinstance(witnessed.rule, ADPSGD)
         witnessed.rule.p = 0.0
-    crowd.change(CALM)
+    crowd.change_weather(CALM)
     crowd.swarm.finish()
     # One peer still trains, so that no peer merges yet.
     crowd.swarm.running()[0].worker.finishing = False
@@ -109,7 +109,7 @@ def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:
 
 def test_with_p_0_a_peer_only_answers() -> None:
     scene = founded({"a": ADPSGD(), "b": ADPSGD(0.0)})
-    assert not of(scene.step("b"), PushSkipped)
+    assert not only(scene.step("b"), PushSkipped)
     assert scene.peers["b"].account.weight == ONE
 
 
@@ -125,7 +125,7 @@ def test_a_peer_that_dies_in_an_exchange_does_not_block_the_others() -> None:
 
 
 def test_a_leaver_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
-    crowd = Crowd(rule, 4, complete, BAD, late=("p50",))
+    crowd = Crowd(rule, 4, complete, BAD, newcomers=("p50",))
     crowd.run(100.0, steps=20)
     crowd.leave("p00")
     crowd.launch("p50", seeds=("p01",))

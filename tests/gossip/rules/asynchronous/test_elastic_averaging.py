@@ -34,7 +34,7 @@ def center_of(crowd: Crowd) -> Values:
 
 @pytest.mark.parametrize(("alpha", "every", "n"), [(0.2, 1, 5), (0.9, 3, 2), (1.0, 1, 1)])
 def test_exchanges_in_time_order_are_the_published_update(alpha: float, every: int, n: int) -> None:
-    crowd = Crowd(lambda peer: SEASGD(alpha=alpha, every=every), n, complete, BAD, alike=True)
+    crowd = Crowd(lambda peer: SEASGD(alpha=alpha, every=every), n, complete, BAD, same_start=True)
     order: list[int] = []
     crowd.on_step = lambda peer: order.append(crowd.ids.index(peer))
     crowd.run(2000.0, steps=25)
@@ -62,11 +62,11 @@ def test_models_end_as_the_center_and_no_weight_is_lost() -> None:
 
 
 def test_a_newcomer_is_drawn_to_the_existing_center() -> None:
-    crowd = Crowd(lambda peer: SEASGD(), 3, complete, late=("late",))
+    crowd = Crowd(lambda peer: SEASGD(), 3, complete, newcomers=("late",))
     crowd.run(2000.0, steps=30)
     center = center_of(crowd).copy()
     crowd.launch("late", crowd.ids[:1])
-    crowd.descend_no_more()
+    crowd.stop_training()
     crowd.swarm.run(crowd.swarm.now + 60.0)
     late = crowd.swarm.peers["late"]
     assert late.protocol.phase is Phase.TRAINING
@@ -76,7 +76,7 @@ def test_a_newcomer_is_drawn_to_the_existing_center() -> None:
 
 def test_a_center_disappears_with_its_last_user() -> None:
     """A later swarm begins with its own model, never with an old center."""
-    crowd = Crowd(lambda peer: SEASGD(), 2, complete, late=("late",))
+    crowd = Crowd(lambda peer: SEASGD(), 2, complete, newcomers=("late",))
     crowd.run(2000.0, steps=20)
     before = center_of(crowd).copy()
     for peer in crowd.ids:

@@ -15,7 +15,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ...scene import Scene, of
+from ...scene import Scene, only
 
 
 def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: Sequence[int | None] = ()) -> int:
@@ -26,7 +26,7 @@ def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: Sequence[int | No
     for step in range(steps):
         scene.wait(step_s)
         taken = samples[step % len(samples)] if samples else None
-        skipped += len(of(scene.step("a", samples=taken), PushSkipped))
+        skipped += len(only(scene.step("a", samples=taken), PushSkipped))
     return skipped
 
 

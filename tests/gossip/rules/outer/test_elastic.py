@@ -79,7 +79,7 @@ def settle(crowd: Crowd) -> Audit:
 @WEATHERS
 @pytest.mark.parametrize("event", ["death", "departure", "arrivals", "restart"])
 def test_rounds_continue_after(event: str, name: str, weather: NetworkConfig) -> None:
-    crowd = crowd_of(name, weather=weather, late=("p98", "p99"))
+    crowd = crowd_of(name, weather=weather, newcomers=("p98", "p99"))
     swarm, there = crowd.swarm, [*crowd.ids]
     go_on(crowd, 2 * H)
     match event:
@@ -127,7 +127,7 @@ def test_a_finished_peer_listens_and_its_vector_does_not_count(
     name: str, lr: float, mu: float
 ) -> None:
     last = {"p00": 2 * H, "p01": 6 * H, "p02": 6 * H}
-    crowd = crowd_of(name, 3, BAD, steps=last.__getitem__, config=CONFIG, alike=True)
+    crowd = crowd_of(name, 3, BAD, steps=last.__getitem__, config=CONFIG, same_start=True)
     crowd.run(1000.0)
     phi, m = starts(1)[0], np.zeros(starts(1).shape[1])
     for round in range(6):
@@ -158,9 +158,9 @@ def test_a_peer_without_partners_continues_alone(name: str) -> None:
 def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
     crowd = crowd_of(name, 6, BAD)
     go_on(crowd, 2 * H)
-    crowd.change(replace(BAD, links=both_ways(crowd.ids[:2], crowd.ids[2:])))
+    crowd.change_weather(replace(BAD, links=both_ways(crowd.ids[:2], crowd.ids[2:])))
     go_on(crowd, 8 * H)
-    crowd.change(BAD)
+    crowd.change_weather(BAD)
     go_on(crowd, 4 * H)
     assert settle(crowd).held == 6 * ONE
 
@@ -173,9 +173,9 @@ def test_a_peer_considered_dead_is_answered_once_it_is_heard(name: str) -> None:
     crowd = crowd_of(name, 3, BAD, steps=steps.__getitem__)
     go_on(crowd, 2 * H)
     cut = both_ways(("p00",), ("p01", "p02"))
-    crowd.change(replace(BAD, links=cut))
+    crowd.change_weather(replace(BAD, links=cut))
     crowd.swarm.run(crowd.swarm.now + 2.5)
-    crowd.change(BAD)
+    crowd.change_weather(BAD)
     crowd.run(2000.0)
     assert not crowd.swarm.running()
     assert steps_of(crowd, "p00") == 30 * H
@@ -202,7 +202,7 @@ def test_a_round_without_any_counted_vector_still_ends() -> None:
     swarm = crowd.swarm
     go_on(crowd, H + 1, "p02")
     cuts = both_ways(("p01",), ("p02",))
-    crowd.change(replace(CALM, links=cuts))
+    crowd.change_weather(replace(CALM, links=cuts))
     go_on(crowd, H - 1, "p02")
     swarm.run(swarm.now + 0.5)
     listener: Any = crowd.rules["p01"].rule
@@ -232,7 +232,7 @@ def test_no_peer_waits_forever_under_random_faults(name: str, seed: int) -> None
     """Deaths, restarts, departures, arrivals and partitions at random; 15 % of messages lost."""
     rng = np.random.default_rng(seed)
     late = tuple(f"q{number:02}" for number in range(12))
-    crowd = crowd_of(name, 6, BAD, late=late, seed=seed)
+    crowd = crowd_of(name, 6, BAD, newcomers=late, seed=seed)
     swarm, coming = crowd.swarm, list(late)
 
     def training() -> list[PeerId]:
@@ -256,9 +256,9 @@ def test_no_peer_waits_forever_under_random_faults(name: str, seed: int) -> None
             case _:
                 half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
                 rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)
-                crowd.change(replace(BAD, links=both_ways(half, rest)))
+                crowd.change_weather(replace(BAD, links=both_ways(half, rest)))
                 swarm.run(swarm.now + float(rng.uniform(1.0, 8.0)))
-                crowd.change(BAD)
+                crowd.change_weather(BAD)
     swarm.run(swarm.now + 20.0)
     there = training()
     assert len(there) > 1

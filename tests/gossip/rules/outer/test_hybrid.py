@@ -111,7 +111,7 @@ def test_machines_agree_and_no_weight_is_lost() -> None:
 
 @pytest.mark.extended
 def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
-    crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",))
+    crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=of_three, newcomers=("p06",))
     crowd.run(2000.0, steps=10)
     crowd.crash("p00")
     steps = len(crowd.before["p01"])

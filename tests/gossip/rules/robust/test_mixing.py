@@ -11,7 +11,7 @@ from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 
-from ...scene import Scene, of
+from ...scene import Scene, only
 
 MEASURING = Requirements(whole=False, measures=True)
 
@@ -75,7 +75,7 @@ def test_an_answer_causes_no_push_and_a_leaver_ignores_it(leaves: bool) -> None:
     if leaves:
         scene.leave("b")
     effects = scene.measured("b", {share: 0.5})
-    assert len(of(effects, Mix)) == (not leaves) and not of(effects, Snapshot)
+    assert len(only(effects, Mix)) == (not leaves) and not only(effects, Snapshot)
 
 
 @pytest.mark.parametrize("change", ["mix", "combine", "exchange", "other register"])

@@ -14,7 +14,7 @@ from rumor.gossip.rules.synchronous.rounds import EPOCH
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Push
 
-from ...scene import Scene, Scripted, of
+from ...scene import Scene, Scripted, only
 
 
 def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
@@ -37,7 +37,7 @@ def held(scene: Scene) -> Account:
 def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
     scene = sent_to(DPSGD(robust="nna:byzantine=0"))
     effects = scene.step("b")
-    (measure,) = of(effects, Measure)
+    (measure,) = only(effects, Measure)
     assert [share.sender for share in measure.shares] == ["c"]
     effects = scene.measured("b", dict.fromkeys(measure.shares, 0.5))
     (combined,) = [e for e in effects if isinstance(e, Combine) and e.register == "x"]
@@ -50,7 +50,7 @@ def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
 
 @pytest.mark.parametrize("make", [DPSGD, AllReduce])
 def test_other_rounds_end_and_name_the_faulty_peer(make: Callable[[], Rule]) -> None:
-    halts = of(sent_to(make()).step("b"), Halt)
+    halts = only(sent_to(make()).step("b"), Halt)
     assert "a share of a has numbers that are not finite" in halts[0].reason
 
 
@@ -60,5 +60,5 @@ def test_a_share_of_no_round_is_returned() -> None:
         before = held(scene).weight
         effects = scene.step("b", trained=False)
         assert ShareRefused("a", "not finite") in effects
-        assert of(effects, Mix)
+        assert only(effects, Mix)
         assert held(scene).weight == before + ONE // 4

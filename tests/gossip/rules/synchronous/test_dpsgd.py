@@ -159,7 +159,7 @@ def test_it_begins_when_all_founders_are_present_or_says_how_many_are() -> None:
 
 
 def test_a_late_peer_is_told_that_it_cannot_join() -> None:
-    crowd = Crowd(rule, 3, ring, late=("p99",))
+    crowd = Crowd(rule, 3, ring, newcomers=("p99",))
     crowd.run(100.0, steps=3)
     crowd.launch("p99", seeds=("p00",))
     late = crowd.swarm.peers["p99"]
