@@ -1,4 +1,4 @@
-"""Settings out of range are refused with the field, the value and the range."""
+"""A setting out of range is refused with its field, value and range."""
 
 from dataclasses import replace
 from typing import Any
@@ -56,9 +56,9 @@ def test_timeouts_grow_from_local_to_lan_to_wan() -> None:
         timing("moon")
 
 
-def test_every_error_is_a_rumor_error_and_errors_of_a_peer_name_it() -> None:
+def test_every_error_is_a_rumor_error_and_remote_errors_name_the_sender() -> None:
     named = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
     assert all(issubclass(error, RumorError) for error in named)
-    assert issubclass(ConfigError, ValueError), "so is a setting out of range"
+    assert issubclass(ConfigError, ValueError), "a setting out of range is a ValueError, too"
     assert RemoteProtocolError("too long", "a").sender == "a"
     assert DecodeError("not ours").sender is None

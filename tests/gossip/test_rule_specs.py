@@ -1,4 +1,4 @@
-"""Specs name rules and give them parameters, also rules of the user."""
+"""Specs name built-in and user-defined rules and set their parameters."""
 
 import sys
 from functools import partial
@@ -57,33 +57,33 @@ class EveryNth:
         return None
 
 
-class Demanding(EveryNth):
-    name = "demanding"
+class RequiresP(EveryNth):
+    name = "requires-p"
 
     def __init__(self, p: float) -> None:
         super().__init__(max(1, round(1 / p)))
         self.p = p
 
 
-class Refusing(EveryNth):
+class ChecksSum(EveryNth):
     def __init__(self, p: float = 0.5, q: float = 0.5) -> None:
         super().__init__()
         if p + q > 1:
             raise ConfigError(f"p and q are {p + q} together: it must be 1 at most")
 
 
-MINE = f"{__name__}:EveryNth"
+EVERY_NTH = f"{__name__}:EveryNth"
 
 
 def test_all_kinds_of_parameters_are_parsed() -> None:
-    rule = make_rule(f"{MINE}:silent=true,order=mix-first,every=3")
+    rule = make_rule(f"{EVERY_NTH}:silent=true,order=mix-first,every=3")
     assert isinstance(rule, EveryNth)
     assert (rule.every, rule.order, rule.silent) == (3, "mix-first", True)
-    assert spec_of(rule) == f"{MINE}:every=3,order=mix-first,silent=true"
+    assert spec_of(rule) == f"{EVERY_NTH}:every=3,order=mix-first,silent=true"
 
 
-def test_the_short_form_works_for_a_rule_of_the_user() -> None:
-    spec = f"{__name__}:Demanding"
+def test_the_short_form_works_for_a_user_defined_rule() -> None:
+    spec = f"{__name__}:RequiresP"
     assert str(read_rule(spec, np.float64(0.25))) == f"{spec}:p=0.25"
     assert make_rule(spec, 0.25).every == 4  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="it needs p=, a number"):
@@ -97,7 +97,7 @@ def test_a_parameter_may_be_given_only_once() -> None:
         make_rule("gosgd:fast")
 
 
-def test_short_forms_are_kept_apart() -> None:
+def test_short_forms_are_kept_separate() -> None:
     spec = read_rule("gosgd:outstanding_max=3", 0.5, "per-second")
     found = spec.short_forms()
     assert found == {"rule": "gosgd:outstanding_max=3", "p": 0.5, "emission": "per-second"}
@@ -111,25 +111,28 @@ def test_help_names_common_rules_and_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
-        (f"{MINE}:order=none", "order=none: it must be push-first or mix-first"),
-        (f"{MINE}:silent=1", "silent=1: it must be true or false"),
-        (f"{MINE}:q=1", r"every= \(an integer of at least 1; default: 2\) and order=.*, not 'q'"),
+        (f"{EVERY_NTH}:order=none", "order=none: it must be push-first or mix-first"),
+        (f"{EVERY_NTH}:silent=1", "silent=1: it must be true or false"),
+        (
+            f"{EVERY_NTH}:q=1",
+            r"every= \(an integer of at least 1; default: 2\) and order=.*, not 'q'",
+        ),
         (f"{__name__}:unnameable", "needs given, which is not an int, float, bool, str or Literal"),
-        (f"{__name__}:Refusing:p=1", r"p and q are 1\.5 together"),
+        (f"{__name__}:ChecksSum:p=1", r"p and q are 1\.5 together"),
         ("no.such.module:Rule", "there is no module 'no'"),
         ("rules.py:Rule", "there is no module 'rules'"),
         ("nowhere/json.py:Rule", "json.py cannot be imported: the file does not exist"),
         ("my-rules:Rule", "'my-rules' is not a module's name"),
         (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
         (f"{__name__}:Nothing", "has no function or class 'Nothing'; it has .*EveryNth"),
-        (f"{__name__}:MINE", "has no function or class 'MINE'"),
+        (f"{__name__}:EVERY_NTH", "has no function or class 'EVERY_NTH'"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
     ],
 )
-def test_errors_in_a_spec_are_described(spec: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_errors_in_a_spec_are_described(spec: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_rule(spec)
 
 
@@ -141,7 +144,7 @@ def failing(parts: int = 0) -> object:
     return 1 / parts
 
 
-def test_functions_are_named_as_typed_and_other_objects_by_their_class() -> None:
+def test_functions_keep_their_names_and_other_objects_have_class_names() -> None:
     assert name_of(failing) == f"{__name__}:failing"
     assert name_of(partial(failing)).endswith(":partial")
 
@@ -154,11 +157,11 @@ def test_a_rule_that_cannot_be_imported_or_lacks_attributes_has_no_spec(
 
     with pytest.raises(ConfigError):
         spec_of(Local())
-    rule, forgetful = EveryNth(), EveryNth()
-    del forgetful.every
+    rule, incomplete = EveryNth(), EveryNth()
+    del incomplete.every
     with pytest.raises(ConfigError, match="has no attribute every"):
-        spec_of(forgetful)
-    monkeypatch.setattr(sys.modules[__name__], "EveryNth", Refusing)
+        spec_of(incomplete)
+    monkeypatch.setattr(sys.modules[__name__], "EveryNth", ChecksSum)
     with pytest.raises(ConfigError, match="is another class when it is imported by that name"):
         spec_of(rule)
 
@@ -180,17 +183,17 @@ def test_a_module_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "quitting_rule.py").write_text("raise SystemExit\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name, words in {
+    for name, message in {
         "broken_rule": r"raised ZeroDivisionError: division by zero\nat .*broken_rule.py:2",
         "misspelt_rule": r"raised SyntaxError: .*\nat .*misspelt_rule.py:1",
         "quitting_rule": r"raised SystemExit\nat .*quitting_rule.py:1",
     }.items():
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=message):
             make_rule(f"{name}:Rule")
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_name_makes_the_rule_of_that_name(name: str) -> None:
+def test_every_name_creates_the_rule_of_that_name(name: str) -> None:
     rule = make_rule(name)
     assert isinstance(rule, Rule) and rule.name == spec_of(rule) == name
 
@@ -213,7 +216,7 @@ def test_an_unknown_rule_is_refused_with_the_known_names() -> None:
         ("choco", "topk:0.1", False, False),
     ],
 )
-def test_a_vector_keeps_only_what_rule_and_format_need(
+def test_a_vector_keeps_the_anchor_and_sent_values_only_if_needed(
     rule: str, wire: str, anchor: bool, sent: bool
 ) -> None:
     requirements = requirements_of(make_rule(rule))
@@ -228,7 +231,7 @@ def test_a_rule_that_always_exchanges_takes_no_p() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "emission", "words"),
+    ("spec", "emission", "message"),
     [
         ("gosgd:p=1.1", "per-step", "p is 1.1: "),
         ("gosgd:p=1.1", "adaptive", "p is 1.1: "),
@@ -240,6 +243,6 @@ def test_a_rule_that_always_exchanges_takes_no_p() -> None:
         ("gosgd", "per-minute", "it must be per-step, per-second or adaptive"),
     ],
 )
-def test_incompatible_settings_are_refused(spec: str, emission: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
+def test_incompatible_settings_are_refused(spec: str, emission: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_rule(spec, emission=emission)

@@ -25,36 +25,36 @@ from rumor.gossip.weight import (
 )
 
 QUANTA = st.integers(1, 1021).flatmap(lambda bits: st.integers(1, 2**bits))
-"""Weights of all sizes, up to the largest there can be."""
+"""Weights of all sizes, up to the maximum."""
 
 UNITS = st.integers(1, 2**60)
 
 
 @given(UNITS)
-def test_half_of_whole_units_equals_half_of_their_number(units: int) -> None:
+def test_half_of_a_weight_in_whole_units_is_exact(units: int) -> None:
     if units >= WEIGHT_MIN:
         assert half(units * UNIT) == units // 2 * UNIT
     assert 0 <= units * UNIT - 2 * half(units * UNIT) <= 2 * UNIT
 
 
 @given(QUANTA)
-def test_the_given_half_is_exact_to_a_thousandth(weight: int) -> None:
-    given = coarse(weight)
-    assert 0 < given <= weight and (weight - given) << 10 < weight
-    assert coarse(given) == given
+def test_a_coarse_weight_is_exact_to_a_thousandth(weight: int) -> None:
+    result = coarse(weight)
+    assert 0 < result <= weight and (weight - result) << 10 < weight
+    assert coarse(result) == result
 
 
 @given(QUANTA)
-def test_the_given_weight_has_a_short_encoding(weight: int) -> None:
+def test_a_coarse_weight_has_a_short_encoding(weight: int) -> None:
     assert len(str(in_units(coarse(weight)))) < 26
 
 
 @given(st.just(0) | QUANTA)
 def test_a_weight_shown_in_units_is_parsed_exactly(weight: int) -> None:
-    told = in_units(weight)
-    assert from_units(told) == from_units(str(told)) == weight
-    assert isinstance(told, int) == (weight % UNIT == 0)
-    number, _, twos = str(told).partition("/2^")
+    text = in_units(weight)
+    assert from_units(text) == from_units(str(text)) == weight
+    assert isinstance(text, int) == (weight % UNIT == 0)
+    number, _, twos = str(text).partition("/2^")
     assert Fraction(int(number), 2 ** int(twos or 0)) == Fraction(weight, UNIT)
 
 
@@ -75,14 +75,14 @@ def test_an_encoded_weight_is_decoded_exactly(weight: int) -> None:
     assert encoded == weight // UNIT if weight % UNIT == 0 else isinstance(encoded, bytes)
 
 
-def test_more_units_than_fit_are_encoded_as_bytes() -> None:
+def test_units_beyond_the_maximum_are_encoded_as_bytes() -> None:
     assert encode_weight(7 * UNIT, units_max=7) == 7
     encoded = encode_weight(8 * UNIT, units_max=7)
     assert isinstance(encoded, bytes) and decode_weight(encoded) == 8 * UNIT
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         -1,
         True,
@@ -115,20 +115,20 @@ def test_more_units_than_fit_are_encoded_as_bytes() -> None:
         ["1"],
     ],
 )
-def test_invalid_or_noncanonical_weights_are_refused(told: Any) -> None:
+def test_invalid_or_noncanonical_weights_are_refused(text: Any) -> None:
     with pytest.raises(ValueError, match="is not a weight in units"):
-        from_units(told)
+        from_units(text)
 
 
 @given(QUANTA)
 def test_a_token_is_a_unit_or_a_small_part_of_the_held_weight(weight: int) -> None:
-    given = token(weight)
-    assert given == UNIT if weight >= 2**11 * UNIT else given << 11 <= max(weight, 2**11)
-    assert 0 < given <= weight
+    result = token(weight)
+    assert result == UNIT if weight >= 2**11 * UNIT else result << 11 <= max(weight, 2**11)
+    assert 0 < result <= weight
 
 
 @given(st.lists(st.just(0) | QUANTA, min_size=1).filter(any), st.integers(0, 960))
-def test_means_do_not_depend_on_the_scale_of_weights(weights: list[int], twos: int) -> None:
+def test_means_do_not_depend_on_the_scale_of_the_weights(weights: list[int], twos: int) -> None:
     floats, total = in_floats(weights)
     assert max(floats) >= 0.5 and abs(sum(floats) - total) <= 1e-15 * len(weights) * total
     if max(weights) << twos <= WEIGHT_MAX:
@@ -137,6 +137,6 @@ def test_means_do_not_depend_on_the_scale_of_weights(weights: list[int], twos: i
 
 
 @given(st.just(0) | QUANTA, QUANTA)
-def test_the_mixing_fraction_is_the_quotient_correctly_rounded(own: int, accepted: int) -> None:
+def test_the_mixing_fraction_is_the_correctly_rounded_quotient(own: int, accepted: int) -> None:
     assert mixing_fraction(own, accepted) == float(Fraction(accepted, own + accepted))
     assert mixing_fraction(0, 1) == 1.0, "a newcomer adopts its first share"

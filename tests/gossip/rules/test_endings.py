@@ -1,4 +1,4 @@
-"""How a swarm ends under each rule: with all weight and no leftovers, or with a reason."""
+"""Each rule ends a swarm with all weight and no leftovers, or with a reason."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from ..crowd import BAD, CONFIG, Crowd, starts
 WAITING = {"dpsgd", "allreduce", "swap", "relaysgd", "choco", "sparseloco"}
 WAITING |= {"d2", "gradient-tracking", "momentum-tracking", "qg-dsgdm", "decentlam"}
 WAITING |= {"local-sgd", "diloco", "gasloc", "noloco", "hybrid"}
-"""Rules whose rounds wait for others."""
+"""Rules whose rounds wait for other peers."""
 
 
 @pytest.mark.extended
@@ -50,22 +50,22 @@ def test_all_peers_end_with_their_weight_and_no_leftovers(
     for shard in range(requirements_of(make()).shards):
         assert sum(host.ledgers[shard].weight for host in crowd.hosts) == 5 * ONE
     assert not any(host.vector.snapshots or len(host.protocol.state.kept) for host in crowd.hosts)
-    assert not any(witnessed.halts for witnessed in crowd.rules.values())
-    assert name in WAITING or not any(witnessed.waits for witnessed in crowd.rules.values())
+    assert not any(recorded.halts for recorded in crowd.rules.values())
+    assert name in WAITING or not any(recorded.waits for recorded in crowd.rules.values())
     assert spread(crowd.hosts) < np.ptp(starts(5, 20), axis=0).max()
 
 
 def halts(crowd: Crowd, until_s: float = 30.0) -> dict[PeerId, list[str]]:
-    """What the peers said why they cannot go on."""
+    """Return the reasons of each peer that halted."""
     crowd.run(until_s)
-    return {peer: witnessed.halts for peer, witnessed in crowd.rules.items()}
+    return {peer: recorded.halts for peer, recorded in crowd.rules.items()}
 
 
 SAME = "give all peers the same rule"
 
 
 @pytest.mark.parametrize(
-    ("theirs", "mine", "words"),
+    ("theirs", "mine", "message"),
     [
         ("dpsgd", "choco", f"carries no difference, which choco needs: {SAME}"),
         ("dpsgd", "sparseloco:h=1", f"carries no difference, which sparseloco needs: {SAME}"),
@@ -77,15 +77,15 @@ SAME = "give all peers the same rule"
         ),
     ],
 )
-def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, words: str) -> None:
+def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, message: str) -> None:
     specs = {"p00": theirs, "p01": mine}
     crowd = Crowd(lambda peer: make_rule(specs[peer]), 2, LiveTopology("complete", 0))
-    reasons = [why for said in halts(crowd).values() for why in said]
-    assert any("p00" in why and why.endswith(words) for why in reasons)
+    reasons = [why for each in halts(crowd).values() for why in each]
+    assert any("p00" in why and why.endswith(message) for why in reasons)
 
 
 @pytest.mark.parametrize(
-    ("spec", "topology", "words"),
+    ("spec", "topology", "message"),
     [
         ("swap", "ring", "swap needs at most 1 neighbor in a round, and p0"),
         ("d2", "exponential", "needs edges that go both ways, and that of p00 and p0"),
@@ -93,9 +93,9 @@ def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, words: str) -
         ("choco", "random-matching", "choco needs the same weights in every round, and those of p"),
     ],
 )
-def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, words: str) -> None:
+def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, message: str) -> None:
     crowd = Crowd(lambda peer: make_rule(spec), 7, LiveTopology(topology, 3))
-    assert any(words in why for said in halts(crowd, 20.0).values() for why in said)
+    assert any(message in why for reasons in halts(crowd, 20.0).values() for why in reasons)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_peer_with_fewer_steps_is_named(spec: str, steps: int, others: int, ro
         steps=lambda peer: steps if peer == "p00" else others,
     )
     name = spec.partition(":")[0]
-    words = f"p00 has finished after {steps} steps, and {name} needs it in round {round}: "
-    said = halts(crowd)
-    assert not said.pop("p00")
-    assert all(first.startswith(words) for first, *_ in said.values())
+    message = f"p00 has finished after {steps} steps, and {name} needs it in round {round}: "
+    reasons = halts(crowd)
+    assert not reasons.pop("p00")
+    assert all(first.startswith(message) for first, *_ in reasons.values())

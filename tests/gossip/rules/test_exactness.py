@@ -1,4 +1,4 @@
-"""Each rule computes its equation, on any topology and network, alone and with other peers."""
+"""Each rule follows its equation on any topology and network, alone and with other peers."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +37,9 @@ def constant(step: int) -> float:
     return LR
 
 
-def slopes(x: Values) -> Values:
-    """Slopes of all peers, as rows."""
-    return np.array([gradient(place, row) for place, row in enumerate(x)])
+def gradients(x: Values) -> Values:
+    """Return the gradients of all peers, as rows."""
+    return np.array([gradient(index, row) for index, row in enumerate(x)])
 
 
 def matrices(topology: Topology, rounds: int = ROUNDS) -> Iterator[tuple[int, Values]]:
@@ -48,43 +48,43 @@ def matrices(topology: Topology, rounds: int = ROUNDS) -> Iterator[tuple[int, Va
 
 
 def stepped(x: Values) -> tuple[Values, list[Values]]:
-    """Models of all peers, as rows, after H optimizer steps, and after each step but the last."""
+    """Return models (rows are peers) after H optimizer steps, and after each step but the last."""
     models = [x]
     for _ in range(H):
-        models.append(models[-1] - LR * slopes(models[-1]))
+        models.append(models[-1] - LR * gradients(models[-1]))
     return models[-1], models[1:-1]
 
 
 def rounded(wire: str, x: Values) -> Values:
-    """Rows of numbers as receivers read them; rounding is deterministic in the toy vector."""
-    format, room = parse_wire(wire), np.zeros(2 * SIZE)
+    """Return rows of numbers as receivers decode them; rounding is deterministic here."""
+    format, buffer = parse_wire(wire), np.zeros(2 * SIZE)
     found = []
     for row in x:
-        room[:SIZE] = row
-        found.append(decoded(format, encoded(format, room, None), np.zeros(SIZE)))
+        buffer[:SIZE] = row
+        found.append(decoded(format, encoded(format, buffer, None), np.zeros(SIZE)))
     return np.array(found)
 
 
 def by_dpsgd(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
     """``X <- W (X - lr G)``; rows are peers."""
     for round, w in matrices(topology):
-        x = w @ (x - lr(round) * slopes(x))
+        x = w @ (x - lr(round) * gradients(x))
         yield x
 
 
 def by_robust_dpsgd(
     topology: Topology, x: Values, lr: Rates, wire: str, *, robust: str
 ) -> Iterator[Values]:
-    """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)``, c by the distances of the round."""
+    """``x_i <- x_i + sum_j w_ij c_j (x_j - x_i)`` with c from the distances of the round."""
     method = parse_robust(robust)
     assert method is not None
     for round, w in matrices(topology):
-        theta = x - lr(round) * slopes(x)
+        theta = x - lr(round) * gradients(x)
         x = theta.copy()
         for me, row in enumerate(w):
-            others = [place for place in np.flatnonzero(row) if place != me]
-            apart = [float(np.linalg.norm(theta[other] - theta[me])) for other in others]
-            parts = method.coefficients(apart, [float(row[other]) for other in others])
+            others = [index for index in np.flatnonzero(row) if index != me]
+            distances = [float(np.linalg.norm(theta[other] - theta[me])) for other in others]
+            parts = method.coefficients(distances, [float(row[other]) for other in others])
             for c, j in zip(parts, others, strict=True):
                 x[me] += row[j] * c * (theta[j] - theta[me])
         yield x
@@ -92,15 +92,15 @@ def by_robust_dpsgd(
 
 def by_allreduce(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
     for round in range(ROUNDS):
-        x = np.tile((x - lr(round) * slopes(x)).mean(axis=0), (len(x), 1))
+        x = np.tile((x - lr(round) * gradients(x)).mean(axis=0), (len(x), 1))
         yield x
 
 
 def by_swap(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Values]:
-    """Models are exchanged within the pairs."""
+    """The peers of each pair exchange their models."""
     for round in range(ROUNDS):
         partners = [topology.neighbors(node, round) or (node,) for node in range(len(x))]
-        x = (x - lr(round) * slopes(x))[[partner for (partner,) in partners]]
+        x = (x - lr(round) * gradients(x))[[partner for (partner,) in partners]]
         yield x
 
 
@@ -112,7 +112,7 @@ def by_d2(topology: Topology, x: Values, lr: Rates, wire: str, *, lazy: bool) ->
     x_before, g_before = x, np.zeros_like(x)
     for round, w in matrices(topology):
         w = (np.eye(len(x)) + w) / 2 if lazy else w
-        g, ratio = slopes(x), lr(round) / lr(max(0, round - 1))
+        g, ratio = gradients(x), lr(round) / lr(max(0, round - 1))
         corrected = x + ratio * (x - x_before) - lr(round) * (g - g_before)
         x, x_before, g_before = w @ corrected, x, g
         yield x
@@ -124,7 +124,7 @@ def by_qg(
     """With the momentum of the paper, which is not scaled by the learning rate."""
     m = np.zeros_like(x)
     for round, w in matrices(topology):
-        mixed = w @ (x - lr(round) * (beta * m + slopes(x)))
+        mixed = w @ (x - lr(round) * (beta * m + gradients(x)))
         m = mu * m + (1 - mu) * (x - mixed) / lr(round)
         x = mixed
         yield x
@@ -135,7 +135,7 @@ def by_decentlam(
 ) -> Iterator[Values]:
     m = np.zeros_like(x)
     for round, w in matrices(topology):
-        m = beta * m + (x - w @ (x - lr(round) * slopes(x))) / lr(round)
+        m = beta * m + (x - w @ (x - lr(round) * gradients(x))) / lr(round)
         x = x - lr(round) * m
         yield x
 
@@ -146,7 +146,7 @@ def by_momentum_tracking(
     """With momentum and correction of the paper, which are not scaled by the learning rate."""
     m, c = np.zeros_like(x), np.zeros_like(x)
     for round, w in matrices(topology):
-        m = beta * m + slopes(x)
+        m = beta * m + gradients(x)
         x, c = w @ x - lr(round) * (m - c), w @ (c - m) + m
         yield x
 
@@ -155,7 +155,7 @@ def by_gradient_tracking(topology: Topology, x: Values, lr: Rates, wire: str) ->
     """With the correction of the paper, which is not scaled by the learning rate."""
     c = np.zeros_like(x)
     for round, w in matrices(topology):
-        g = slopes(x)
+        g = gradients(x)
         x, c = w @ (x - lr(round) * (g - c)), w @ (c - g) + g
         yield x
 
@@ -164,7 +164,7 @@ def by_choco(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator[Va
     """Algorithm 2 of the paper, with every xhat and gamma 0.3; the first q is exact."""
     xhat, w = np.zeros_like(x), topology.matrix(0).toarray()
     for round in range(ROUNDS):
-        x = x - lr(round) * slopes(x)
+        x = x - lr(round) * gradients(x)
         q = x - xhat
         xhat = xhat + (rounded(wire, q) if round else q)
         x = x + 0.3 * (w @ xhat - xhat)
@@ -178,14 +178,14 @@ def by_relaysgd(topology: Topology, x: Values, lr: Rates, wire: str) -> Iterator
     sums: dict[tuple[int, int], Values] = {}
     counts: dict[tuple[int, int], int] = {}
     for round in range(ROUNDS + 1):
-        x, told, of = x - lr(round) * slopes(x), {}, {}
+        x, messages, of = x - lr(round) * gradients(x), {}, {}
         for i in range(n):
             for j in edges[i]:
                 others = [(k, i) for k in edges[i] if k != j and (k, i) in sums]
                 of[i, j] = 1 + sum(counts[each] for each in others)
                 total = x[i] + sum((sums[each] for each in others), np.zeros(SIZE))
-                told[i, j] = of[i, j] * rounded(wire, total[None] / of[i, j])[0]
-        sums, counts = told, of
+                messages[i, j] = of[i, j] * rounded(wire, total[None] / of[i, j])[0]
+        sums, counts = messages, of
         for i in range(n):
             count = 1 + sum(counts[k, i] for k in edges[i])
             x[i] = (x[i] + sum(sums[k, i] for k in edges[i]) + (n - count) * first[i]) / n
@@ -198,7 +198,7 @@ def by_sparseloco(
     """Algorithm 1 of the paper, from the mean of all models at the end of the first round."""
     phi, error = np.zeros(SIZE), np.zeros_like(x)
     for step in range(5 * H + 1):
-        x = x - lr(step) * slopes(x)
+        x = x - lr(step) * gradients(x)
         if (step + 1) % H == 0:
             if step < H:
                 phi = x.mean(0)
@@ -249,8 +249,10 @@ def by_noloco(
 
 @dataclass(frozen=True)
 class Case:
-    """The expected models of a rule, and where to check them: with the first topology and format
-    always, with the others in longer tests."""
+    """The expected models of a rule, with the topologies and formats to check.
+
+    The first topology and format are always checked, the others only in extended tests.
+    """
 
     expected: Callable[[Topology, Values, Rates, str], Iterator[Values]]
     topologies: Sequence[str] = ("ring", "exponential", "random-matching", "base-k:k=1")
@@ -259,7 +261,7 @@ class Case:
 
 
 SOME = ("ring", "random-matching", "base-k:k=1")
-"""Where edges go both ways."""
+"""Topologies with undirected edges."""
 
 ALL = ("complete",)
 OUTER = ("random-matching", "ring", "exponential", "one-peer-exponential")
@@ -318,8 +320,8 @@ CALM_LATER = pytest.param(CALM, marks=pytest.mark.extended)
 WEATHERS = pytest.mark.parametrize("weather", [CALM_LATER, BAD], ids=["calm", "bad"])
 
 
-def places(*, first: bool) -> list[tuple[str, str, str]]:
-    """Specs, topologies and formats: the first of each, or all others."""
+def cases(*, first: bool) -> list[tuple[str, str, str]]:
+    """Return specs, topologies and formats: the first of each case, or all others."""
     return [
         (spec, topology, wire)
         for spec, case in CASES.items()
@@ -329,7 +331,9 @@ def places(*, first: bool) -> list[tuple[str, str, str]]:
     ]
 
 
-def agree(spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates | None) -> None:
+def check_case(
+    spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates | None
+) -> None:
     case = CASES[spec]
     config = replace(CONFIG, wire=wire)
     make = partial(make_rule, spec)
@@ -343,52 +347,52 @@ def agree(spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates
     np.testing.assert_allclose(models, expected, rtol=0, atol=1e-9 if robust else 1e-12)
     if spec.startswith(("allreduce", "sparseloco")):
         ends = models if spec == "allreduce" else models[H - 1 :: H]
-        assert (ends == ends[:, :1]).all(), "all have the same bits"
-    assert not any(witnessed.halts for witnessed in crowd.rules.values())
+        assert (ends == ends[:, :1]).all(), "all peers have the same bits"
+    assert not any(recorded.halts for recorded in crowd.rules.values())
 
 
-def in_weathers() -> Iterator[Any]:
-    """First topologies and formats: each rule on the bad network, its variants on the calm one."""
+def weather_cases() -> Iterator[Any]:
+    """Yield first cases: each rule on the bad network, its variants on the calm network."""
     rules = set[str]()
-    for spec, topology, wire in places(first=True):
+    for spec, topology, wire in cases(first=True):
         name = spec.partition(":")[0]
-        for weather, told in ((CALM, "calm"), (BAD, "bad")):
+        for weather, label in ((CALM, "calm"), (BAD, "bad")):
             is_later = (weather is CALM) is (name not in rules)
             marks = [pytest.mark.extended] if is_later else []
-            yield pytest.param(spec, topology, wire, weather, id=f"{spec}-{told}", marks=marks)
+            yield pytest.param(spec, topology, wire, weather, id=f"{spec}-{label}", marks=marks)
         rules.add(name)
 
 
-@pytest.mark.parametrize(("spec", "topology", "wire", "weather"), [*in_weathers()])
-def test_models_are_those_of_the_equation(
+@pytest.mark.parametrize(("spec", "topology", "wire", "weather"), [*weather_cases()])
+def test_models_follow_the_equation(
     spec: str, topology: str, wire: str, weather: NetworkConfig
 ) -> None:
-    agree(spec, topology, weather, wire, None)
+    check_case(spec, topology, weather, wire, None)
 
 
 @pytest.mark.extended
 @WEATHERS
-@pytest.mark.parametrize(("spec", "topology", "wire"), places(first=False))
-def test_other_topologies_and_formats(
+@pytest.mark.parametrize(("spec", "topology", "wire"), cases(first=False))
+def test_models_follow_the_equation_on_other_topologies_and_formats(
     spec: str, topology: str, wire: str, weather: NetworkConfig
 ) -> None:
-    agree(spec, topology, weather, wire, None)
+    check_case(spec, topology, weather, wire, None)
 
 
-RATED = [spec for spec in CASES if requirements_of(make_rule(spec)).lr]
+USES_LR = [spec for spec in CASES if requirements_of(make_rule(spec)).lr]
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("spec", RATED)
-def test_registers_proportional_to_the_learning_rate_follow_it(spec: str) -> None:
-    agree(spec, "ring", CALM, "float32", lambda step: (0.1, 0.1, 0.05, 0.2)[step % 4])
-    # A rate of zero says nothing about the next one.
+@pytest.mark.parametrize("spec", USES_LR)
+def test_registers_follow_a_changing_learning_rate(spec: str) -> None:
+    check_case(spec, "ring", CALM, "float32", lambda step: (0.1, 0.1, 0.05, 0.2)[step % 4])
+    # A rate of zero must not affect the next step.
     make = partial(make_rule, spec)
     crowd = Crowd(lambda peer: make(), 3, LiveTopology("ring", 3), lr=lambda step: LR * (step != 2))
     assert np.isfinite(crowd.history(ROUNDS)).all()
 
 
-# A lone peer descends plainly.
+# With sparseloco a lone peer runs plain SGD.
 @pytest.mark.parametrize("spec", [spec for spec in CASES if not spec.startswith("sparseloco")])
 def test_a_lone_peer_follows_the_equation_for_one(spec: str) -> None:
     make = partial(make_rule, spec)
@@ -403,7 +407,7 @@ PLAIN_ALONE = [name for name in RULES if name not in (*NOT_PLAIN_ALONE, *WITH_OU
 
 
 @pytest.mark.parametrize("name", PLAIN_ALONE)
-def test_under_other_rules_a_lone_peer_is_plain_sgd_to_the_last_bit(name: str) -> None:
+def test_a_lone_peer_runs_bitwise_plain_sgd_with_other_rules(name: str) -> None:
     make = partial(make_rule, spec_of(name))
     crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0), steps=11, size=20)
     x = starts(1, 20)
@@ -414,8 +418,8 @@ def test_under_other_rules_a_lone_peer_is_plain_sgd_to_the_last_bit(name: str) -
     assert not crowd.swarm.running() and not crowd.hosts[0].protocol.state.kept
 
 
-class Written:
-    """A rule whose effects are recorded in order."""
+class LoggedRule:
+    """A rule that logs its effects in order."""
 
     def __init__(self, rule: Any, me: PeerId, log: list[tuple[Any, ...]]) -> None:
         self.rule, self._me, self._log = rule, me, log
@@ -426,28 +430,28 @@ class Written:
     def step(self, context: RuleContext) -> Any:
         push, mix, combine = context.push, context.mix, context.combine
 
-        def write_push(peer: PeerId, weight: int, *, shard: int = 0, **given: Any) -> None:
-            push(peer, weight, shard=shard, **given)
+        def log_push(peer: PeerId, weight: int, *, shard: int = 0, **options: Any) -> None:
+            push(peer, weight, shard=shard, **options)
             self._seqs[peer, shard] += 1
             self._log.append(("push", self._me, peer, shard, self._seqs[peer, shard]))
 
-        def write_mix(share: Share, weight: int | None = None) -> None:
+        def log_mix(share: Share, weight: int | None = None) -> None:
             part = mixing_fraction(context.weight_of(share.id.shard), share.weight)
             self._log.append(("mix", self._me, share.id, part))
             mix(share, weight)
 
-        def write_mean(register: str, terms: Any) -> None:
+        def log_mean(register: str, terms: Any) -> None:
             parts, (own, *others) = zip(*terms, strict=True)
             assert register == own == "x" and set(parts) == {1 / len(parts)}
             self._log.append(("mean", self._me, [share.id for share in others]))
             combine(register, terms)
 
-        context.push, context.mix, context.combine = write_push, write_mix, write_mean  # type: ignore[method-assign]
+        context.push, context.mix, context.combine = log_push, log_mix, log_mean  # type: ignore[method-assign]
         return self.rule.step(context)
 
 
 N_NUMBERS = 38
-"""Forty with the padding, five cache lines."""
+"""Forty numbers with padding: five cache lines."""
 
 IN_ORDER = {
     "gosgd:p=0.5": schema_of(N_NUMBERS, 1),
@@ -456,17 +460,17 @@ IN_ORDER = {
     "sparta:fraction=0.2": schema_of(N_NUMBERS, 5, scattered=True),
     "divshare:fraction=0.25": schema_of(N_NUMBERS, 4),
 }
-"""Rules whose peers never wait, and how each cuts a model."""
+"""Rules whose peers never wait, with the schema of each."""
 
 
 @WEATHERS
 @pytest.mark.parametrize("spec", IN_ORDER)
-def test_asynchronous_models_follow_from_steps_pushes_and_mixes_in_order(
+def test_asynchronous_models_follow_from_the_order_of_events(
     spec: str, weather: NetworkConfig
 ) -> None:
     schema, log = IN_ORDER[spec], list[tuple[Any, ...]]()
     crowd = Crowd(
-        lambda peer: Written(make_rule(spec), peer, log),
+        lambda peer: LoggedRule(make_rule(spec), peer, log),
         6,
         LiveTopology("exponential", 0),
         weather,
@@ -474,20 +478,20 @@ def test_asynchronous_models_follow_from_steps_pushes_and_mixes_in_order(
     )
     crowd.on_step = lambda peer: log.append(("train", peer))
     crowd.run(200.0, steps=30)
-    place = {peer: index for index, peer in enumerate(crowd.ids)}
+    index_of = {peer: index for index, peer in enumerate(crowd.ids)}
     numbers = [(8 * schema.lines(k)[:, None] + range(8)).ravel() for k in range(schema.shards)]
     own = [each[each < N_NUMBERS] for each in numbers]
     x, pushed, mixed = starts(6, N_NUMBERS), dict[tuple[PeerId, ...], Values](), Counter[int]()
-    for what, peer, *rest in log:
-        i = place[peer]
-        match what, *rest:
+    for event, peer, *rest in log:
+        i = index_of[peer]
+        match event, *rest:
             case ["train"]:
                 x[i] -= LR * gradient(i, x[i])
             case ["push", to, shard, seq]:
                 pushed[peer, to, shard, seq] = x[i, own[shard]].copy()
             case ["mix", id, part]:
-                came = pushed[id.sender, peer, id.shard, id.seq]
-                x[i, own[id.shard]] += part * (came - x[i, own[id.shard]])
+                received = pushed[id.sender, peer, id.shard, id.seq]
+                x[i, own[id.shard]] += part * (received - x[i, own[id.shard]])
                 mixed[id.shard] += 1
             case ["mean", ids]:
                 models = [pushed[id.sender, peer, id.shard, id.seq] for id in ids]
@@ -495,4 +499,4 @@ def test_asynchronous_models_follow_from_steps_pushes_and_mixes_in_order(
                 mixed[0] += 1
     np.testing.assert_allclose(crowd.models, x, rtol=0, atol=1e-12)
     assert len(mixed) == schema.shards and min(mixed.values()) > 5
-    assert not any(witnessed.waits for witnessed in crowd.rules.values())
+    assert not any(recorded.waits for recorded in crowd.rules.values())

@@ -15,6 +15,6 @@ def test_an_unknown_name_is_refused() -> None:
 
 
 @pytest.mark.extended
-def test_packages_without_need_for_torch_do_not_import_it() -> None:
+def test_packages_that_do_not_need_torch_do_not_import_it() -> None:
     program = "import rumor.train.faults.schedule, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

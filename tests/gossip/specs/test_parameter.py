@@ -1,4 +1,4 @@
-"""Parameters: declarations in signatures, and the values that they allow."""
+"""Parameters are declared in signatures and restrict their values."""
 
 from dataclasses import MISSING, dataclass
 from math import inf
@@ -47,24 +47,24 @@ RANGES = [
     ("counted", "an integer in [1, 9]", "9", 9, ("10",)),
     ("even", "an even number", "4", 8, ("odd",)),
 ]
-"""Of each parameter what is allowed, a text that is right and its value, and wrong ones."""
+"""For each parameter: allowed values, a valid text and its value, and invalid texts."""
 
 
-@pytest.mark.parametrize(("name", "allowed", "right", "value", "wrong"), RANGES)
-def test_a_range_is_described_in_words_and_enforced(
-    name: str, allowed: str, right: str, value: object, wrong: tuple[str, ...]
+@pytest.mark.parametrize(("name", "allowed", "valid", "value", "invalid"), RANGES)
+def test_a_range_is_described_in_words_and_checked(
+    name: str, allowed: str, valid: str, value: object, invalid: tuple[str, ...]
 ) -> None:
     by_name = {each.name: each for each in parameters_of(ranged)}
     assert [*by_name] == [row[0] for row in RANGES]
-    assert by_name[name].allowed == allowed and by_name[name].read(right) == value
-    for text in wrong:
+    assert by_name[name].allowed == allowed and by_name[name].read(valid) == value
+    for text in invalid:
         with pytest.raises(ConfigError) as caught:
             by_name[name].read(text)
         assert str(caught.value) == f"{name}={text}: it must be {allowed}"
 
 
 def unreadable(value: "Nowhere" = 0) -> None:  # type: ignore[name-defined] # noqa: F821
-    """A function whose annotation names nothing that exists."""
+    """A function whose annotation names an undefined type."""
 
 
 def test_an_unreadable_signature_is_reported() -> None:
@@ -72,19 +72,19 @@ def test_an_unreadable_signature_is_reported() -> None:
         parameters_of(unreadable)
 
 
-def test_a_default_is_described_if_there_is_one() -> None:
-    told = Parameter(low=0, default=0.5), Parameter(otherwise="all"), Parameter(high=1)
-    assert [each.about for each in told] == [
+def test_a_parameter_describes_its_range_and_default() -> None:
+    parameters = Parameter(low=0, default=0.5), Parameter(otherwise="all"), Parameter(high=1)
+    assert [each.about for each in parameters] == [
         "at least 0; default: 0.5",
         "a number; default: all",
         "at most 1; must be given",
     ]
 
 
-def test_a_constructor_whose_annotations_are_strings_is_checked_too() -> None:
+def test_a_constructor_with_string_annotations_is_checked() -> None:
     @checked
     def build(every: "Annotated[int, Parameter(low=1)]") -> None:
-        """As in a module that imports annotations from `__future__`."""
+        """A constructor of a module that imports annotations from `__future__`."""
 
     build(1)
     with pytest.raises(ConfigError, match="every"):
@@ -122,16 +122,16 @@ def test_fields_that_text_can_represent_are_settings() -> None:
 
 
 def test_settings_in_range_are_accepted_and_numpy_numbers_become_python_numbers() -> None:
-    given: Any = {"name": "a", "pots": ("b",), "guests": "zoe", "owner": object()}
-    assert Kiln(**given, heat_s=None).heat_s is None
+    required: Any = {"name": "a", "pots": ("b",), "guests": "zoe", "owner": object()}
+    assert Kiln(**required, heat_s=None).heat_s is None
     numbers: Any = {"doors": np.int64(3), "reach_m": np.float32(2), "glaze": np.bool_(True)}
-    made = Kiln(**given, **numbers)
-    kept = made.doors, made.reach_m, made.glaze
-    assert kept == (3, 2.0, True) and [*map(type, kept)] == [int, float, bool]
+    made = Kiln(**required, **numbers)
+    numbers_kept = made.doors, made.reach_m, made.glaze
+    assert numbers_kept == (3, 2.0, True) and [*map(type, numbers_kept)] == [int, float, bool]
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"heat_s": 0}, "heat_s is 0: it must be above 0"),
         ({"heat_s": inf}, "heat_s is inf: it must be above 0"),
@@ -148,10 +148,10 @@ def test_settings_in_range_are_accepted_and_numpy_numbers_become_python_numbers(
         ({"plan": 3}, "plan is 3: it must be a path"),
     ],
 )
-def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], told: str) -> None:
+def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Kiln(**{"name": "a"} | changes)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def traced(
 KNOWN: dict[str, Callable[..., object]] = {"plain": plain, "part": part, "traced": traced}
 
 
-def test_a_spec_calls_what_it_names() -> None:
+def test_a_spec_calls_the_named_function_with_its_parameters() -> None:
     assert make("thing", "plain", KNOWN) == "plain"
     assert make("thing", "part:0.5", KNOWN) == 0.5
     assert make("thing", "traced:times=2,path=a,b=c", KNOWN) == (2, "a,b=c")
@@ -38,7 +38,7 @@ def test_a_spec_calls_what_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         (
             "prat:1",
@@ -56,13 +56,13 @@ def test_a_spec_calls_what_it_names() -> None:
         ("traced:times=1,times=2", "thing 'traced:times=1,times=2': times is given twice"),
     ],
 )
-def test_errors_in_a_spec_are_described(spec: str, words: str) -> None:
+def test_errors_in_a_spec_are_described(spec: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make("thing", spec, KNOWN)
-    assert str(caught.value) == words
+    assert str(caught.value) == message
 
 
-def test_all_valid_forms_are_described_in_one_line() -> None:
+def test_all_valid_specs_are_described_in_one_line() -> None:
     assert described(KNOWN) == (
         "plain (takes nothing), part:FRACTION (takes one number, without its name), "
         "traced (takes a path, commas included; times=, path=)"

@@ -31,21 +31,21 @@ def rule(peer: PeerId) -> ADPSGD:
     return ADPSGD()
 
 
-def silence(crowd: Crowd) -> None:
-    """Let every exchange end, while no new one begins."""
-    for witnessed in crowd.rules.values():
-        assert isinstance(witnessed.rule, ADPSGD)
-        witnessed.rule.p = 0.0
+def close_exchanges(crowd: Crowd) -> None:
+    """Run until all exchanges end; no new exchange begins."""
+    for recorded in crowd.rules.values():
+        assert isinstance(recorded.rule, ADPSGD)
+        recorded.rule.p = 0.0
     crowd.change_weather(CALM)
     crowd.swarm.finish()
     # One peer still trains, so that no peer merges yet.
     crowd.swarm.running()[0].worker.finishing = False
     for _ in range(5):
-        # An answer arrives some steps after the question was mixed.
+        # The answer of an exchange arrives some steps after its request was mixed.
         crowd.swarm.run(crowd.swarm.now + 3.0)
         if not any(host.ledger.outstanding for host in crowd.swarm.running()):
             return
-    pytest.fail("an exchange is open still")
+    pytest.fail("an exchange is still open")
 
 
 def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
@@ -59,7 +59,7 @@ GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (LiveTopology("exponen
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 @pytest.mark.parametrize("answers_max", [1, 2])
-def test_every_exchange_conserves_the_mean_whatever_happens_meanwhile(
+def test_every_exchange_conserves_the_mean(
     neighbors: Any, n: int, answers_max: int, weather: NetworkConfig
 ) -> None:
     pace = {"p01": 0.3}
@@ -72,42 +72,42 @@ def test_every_exchange_conserves_the_mean_whatever_happens_meanwhile(
     )
     # Two peers have few shares that could be fenced.
     crowd.run(500.0, steps=20 if n == 2 else 8)
-    silence(crowd)
-    kept = starts(n).mean(axis=0) + crowd.moved / n
-    np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
+    close_exchanges(crowd)
+    expected = starts(n).mean(axis=0) + crowd.moved / n
+    np.testing.assert_allclose(crowd.models.mean(axis=0), expected, rtol=0, atol=1e-12)
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
     assert crowd.swarm.invariants.seen["fence"] or weather is CALM
-    assert not any(witnessed.waits for witnessed in crowd.rules.values())
+    assert not any(recorded.waits for recorded in crowd.rules.values())
 
 
 def exchanges(crowd: Crowd, peer: PeerId) -> int:
-    """Accepted shares from a peer and to it: each exchange has one of each."""
+    """Return the number of accepted shares from and to a peer: one of each in every exchange."""
     account = crowd.swarm.peers[peer].ledger
     return sum(last for last, _ in account.decided.values())
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-def test_all_end_together_at_the_mean_of_their_initial_models(neighbors: Any, n: int) -> None:
+def test_all_peers_end_at_the_mean_of_their_models(neighbors: Any, n: int) -> None:
     crowd = Crowd(rule, n, neighbors, BAD, steps=15)
     crowd.run(1000.0)
     assert not crowd.swarm.running()
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
-    kept = starts(n).mean(axis=0) + crowd.moved / n
-    np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
+    expected = starts(n).mean(axis=0) + crowd.moved / n
+    np.testing.assert_allclose(crowd.models.mean(axis=0), expected, rtol=0, atol=1e-12)
 
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
     return Scene(config).founded(*rules, rules=rules)
 
 
-def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:
+def test_a_peer_begins_no_exchange_while_its_own_is_open() -> None:
     scene = founded({"a": ADPSGD(), "b": ADPSGD()})
     scene.step("a")
     assert PushSkipped("an exchange is open") in scene.step("a")
 
 
-def test_with_p_0_a_peer_only_answers() -> None:
+def test_a_peer_with_p_0_only_answers() -> None:
     scene = founded({"a": ADPSGD(), "b": ADPSGD(0.0)})
     assert not only(scene.step("b"), PushSkipped)
     assert scene.peers["b"].account.weight == ONE
@@ -124,7 +124,7 @@ def test_a_peer_that_dies_in_an_exchange_does_not_block_the_others() -> None:
     assert all(exchanges(crowd, p) > b + 5 for p, b in zip(left, before, strict=True))
 
 
-def test_a_leaver_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
+def test_a_leaver_hands_its_weight_on_and_a_newcomer_exchanges() -> None:
     crowd = Crowd(rule, 4, complete, BAD, newcomers=("p50",))
     crowd.run(100.0, steps=20)
     crowd.leave("p00")
@@ -140,8 +140,8 @@ def test_a_leaver_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", [17, 26, 38, 41])
-def test_an_asker_closes_even_if_the_asked_peer_considered_it_dead(seed: int) -> None:
-    """A peer that is silent for a while gets no answer, and then all others are quiet."""
+def test_a_requester_closes_even_if_its_partner_considered_it_dead(seed: int) -> None:
+    """A peer that was silent for a while gets no answer, and all other peers become quiet."""
     cut = Fault(at_s=9.5, kind="cut", peer="p3", one_way=True)
     peers = ("p0", "p1", "p2", "p3")
     scenario = Scenario(seed=seed, peers=peers, founders=4, rule="adpsgd", faults=(cut,))

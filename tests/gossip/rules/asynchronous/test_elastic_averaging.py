@@ -33,26 +33,28 @@ def center_of(crowd: Crowd) -> Values:
 
 
 @pytest.mark.parametrize(("alpha", "every", "n"), [(0.2, 1, 5), (0.9, 3, 2), (1.0, 1, 1)])
-def test_exchanges_in_time_order_are_the_published_update(alpha: float, every: int, n: int) -> None:
+def test_exchanges_in_time_order_match_the_published_update(
+    alpha: float, every: int, n: int
+) -> None:
     crowd = Crowd(lambda peer: SEASGD(alpha=alpha, every=every), n, complete, BAD, same_start=True)
     order: list[int] = []
     crowd.on_step = lambda peer: order.append(crowd.ids.index(peer))
     crowd.run(2000.0, steps=25)
     x, steps = starts(1).repeat(n, 0), [0] * n
     center = x[0].copy()
-    for place in order:
-        x[place] -= LR * gradient(place, x[place])
-        steps[place] += 1
-        if steps[place] % every == 0:
-            pull = alpha * (x[place] - center)
-            x[place], center = x[place] - pull, center + pull
+    for index in order:
+        x[index] -= LR * gradient(index, x[index])
+        steps[index] += 1
+        if steps[index] % every == 0:
+            pull = alpha * (x[index] - center)
+            x[index], center = x[index] - pull, center + pull
     np.testing.assert_allclose(crowd.models, x, rtol=0, atol=1e-12)
     np.testing.assert_allclose(center_of(crowd), center, rtol=0, atol=1e-12)
-    assert not any(witnessed.waits for witnessed in crowd.rules.values())
+    assert not any(recorded.waits for recorded in crowd.rules.values())
 
 
-def test_models_end_as_the_center_and_no_weight_is_lost() -> None:
-    """The network loses 15 % of all messages, which matters only once they merge."""
+def test_models_end_at_the_center_and_no_weight_is_lost() -> None:
+    """The network loses 15 % of all messages, which matters only once the peers merge."""
     crowd = Crowd(lambda peer: SEASGD(), 6, ring, BAD, steps=lambda peer: 20 + 9 * int(peer[1:]))
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
@@ -68,9 +70,9 @@ def test_a_newcomer_is_drawn_to_the_existing_center() -> None:
     crowd.launch("late", crowd.ids[:1])
     crowd.stop_training()
     crowd.swarm.run(crowd.swarm.now + 60.0)
-    late = crowd.swarm.peers["late"]
-    assert late.protocol.phase is Phase.TRAINING
-    np.testing.assert_allclose(late.vector.x, center_of(crowd), rtol=0, atol=1e-6)
+    newcomer = crowd.swarm.peers["late"]
+    assert newcomer.protocol.phase is Phase.TRAINING
+    np.testing.assert_allclose(newcomer.vector.x, center_of(crowd), rtol=0, atol=1e-6)
     assert np.linalg.norm(center_of(crowd) - center) < np.linalg.norm(starts(1)[0] - center)
 
 
@@ -123,39 +125,41 @@ def test_a_simulated_swarm_on_several_hosts_is_refused() -> None:
     simulate(task="consensus", workers=4, rule="easgd", topology="hosts:sizes=2x2", steps=3)
 
 
-def ended(rule: Callable[[], Rule], steps: dict[PeerId, int], *faults: Fault) -> Crowd:
-    """Four peers, some with a given number of steps; run until none runs any more."""
-    most = 10**9
-    crowd = Crowd(lambda peer: rule(), 4, ring, steps=lambda p: steps.get(p, most), faults=faults)
+def run_to_end(rule: Callable[[], Rule], steps: dict[PeerId, int], *faults: Fault) -> Crowd:
+    """Run four peers, some with a given number of steps, until all have ended."""
+    unlimited = 10**9
+    crowd = Crowd(
+        lambda peer: rule(), 4, ring, steps=lambda p: steps.get(p, unlimited), faults=faults
+    )
     crowd.swarm.run(600.0, lambda: not crowd.swarm.running())
     return crowd
 
 
 def test_training_ends_with_the_fastest_peer() -> None:
-    crowd = ended(lambda: SEASGD(progress="fastest"), {"p02": 40})
-    taken = {peer: len(before) for peer, before in crowd.before.items()}
-    assert not crowd.swarm.running() and taken["p02"] == 40
-    # Within a second, since views are exchanged twice a second here.
-    assert all(30 < steps < 70 for steps in taken.values())
+    crowd = run_to_end(lambda: SEASGD(progress="fastest"), {"p02": 40})
+    steps_taken = {peer: len(before) for peer, before in crowd.before.items()}
+    assert not crowd.swarm.running() and steps_taken["p02"] == 40
+    # All end within a second, since peers exchange views twice a second here.
+    assert all(30 < steps < 70 for steps in steps_taken.values())
     assert sum(host.ledger.weight for host in crowd.hosts) == 4 * ONE
 
 
-def test_training_ends_with_the_master_alone() -> None:
-    crowd = ended(lambda: SEASGD(progress="master", master="p02"), {"p02": 60, "p00": 10})
-    taken = {peer: len(before) for peer, before in crowd.before.items()}
-    assert taken["p00"] == 10 and taken["p02"] == 60
-    assert all(50 < taken[peer] < 90 for peer in ("p01", "p03"))
+def test_training_ends_only_with_the_master() -> None:
+    crowd = run_to_end(lambda: SEASGD(progress="master", master="p02"), {"p02": 60, "p00": 10})
+    steps_taken = {peer: len(before) for peer, before in crowd.before.items()}
+    assert steps_taken["p00"] == 10 and steps_taken["p02"] == 60
+    assert all(50 < steps_taken[peer] < 90 for peer in ("p01", "p03"))
 
 
 @pytest.mark.extended
-def test_the_death_of_the_master_ends_no_peer() -> None:
+def test_the_death_of_the_master_stops_no_peer() -> None:
     crash = Fault(at_s=2.0, kind="crash", peer="p02")
     steps = dict.fromkeys(("p00", "p01", "p03"), 80)
-    crowd = ended(lambda: SEASGD(progress="master", master="p02"), steps, crash)
+    crowd = run_to_end(lambda: SEASGD(progress="master", master="p02"), steps, crash)
     assert [len(crowd.before[peer]) for peer in steps] == [80, 80, 80]
 
 
-def test_workers_that_share_one_view_end_at_once() -> None:
+def test_workers_with_a_shared_view_end_at_once() -> None:
     own, fastest = (
         simulate(task="consensus", workers=4, steps=100, slow=("0:2",), rule=f"seasgd:{progress}")
         for progress in ("progress=own", "progress=fastest")
@@ -164,7 +168,7 @@ def test_workers_that_share_one_view_end_at_once() -> None:
 
 
 @pytest.mark.parametrize(("alpha", "every"), [(0.5, 1), (0.9, 3), (1.0, 2), (0.0, 1)])
-def test_alone_it_is_the_published_update(alpha: float, every: int) -> None:
+def test_a_lone_peer_follows_the_published_update(alpha: float, every: int) -> None:
     crowd = Crowd(lambda peer: EASGD(alpha=alpha, every=every), 1, complete)
     found = crowd.history(12)
     x = starts(1)[0]
@@ -178,7 +182,7 @@ def test_alone_it_is_the_published_update(alpha: float, every: int) -> None:
 
 
 def test_mixing_centers_keeps_their_weighted_mean() -> None:
-    """By hand, without the pull of models: pushes and mixes alone."""
+    """With alpha 0 models do not pull on the centers: there are only pushes and mixes."""
     crowd = Crowd(lambda peer: EASGD(alpha=0.0, every=1), 5, complete, descend=False, steps=30)
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     mean = starts(5).mean(axis=0)[None].repeat(5, 0)

@@ -1,4 +1,4 @@
-"""Rules that gossip parts of the model (sparta, divshare), alone and on bad networks."""
+"""Rules that gossip parts of the model: sparta and divshare."""
 
 from typing import Any
 
@@ -20,31 +20,31 @@ from ...crowd import Crowd
 from ...scene import Scene
 
 N, SIZE = 6, 38
-"""Forty numbers with the padding, five cache lines."""
+"""Forty numbers with padding: five cache lines."""
 
 
 def test_a_fragment_goes_to_s_peers_and_its_weight_is_split_evenly() -> None:
-    given: list[tuple[int, PeerId, int]] = []
+    pushes: list[tuple[int, PeerId, int]] = []
 
-    class Noted(DivShare):
+    class RecordedDivShare(DivShare):
         def step(self, context: RuleContext) -> Wait | None:
             if context.me == "p00" and context.step == 1:
                 push = context.push
 
-                def noted(peer: PeerId, weight: int, *, shard: int = 0, **named: Any) -> None:
-                    given.append((shard, peer, weight))
-                    push(peer, weight, shard=shard, **named)
+                def record(peer: PeerId, weight: int, *, shard: int = 0, **options: Any) -> None:
+                    pushes.append((shard, peer, weight))
+                    push(peer, weight, shard=shard, **options)
 
-                context.push = noted  # type: ignore[method-assign]
+                context.push = record  # type: ignore[method-assign]
             return super().step(context)
 
-    crowd = Crowd(lambda peer: Noted(s=3, fraction=0.25), N, complete, size=SIZE)
+    crowd = Crowd(lambda peer: RecordedDivShare(s=3, fraction=0.25), N, complete, size=SIZE)
     crowd.run(5.0, steps=3)
-    assert sorted(shard for shard, _, _ in given) == sorted([*range(4)] * 3)
-    assert [shard for shard, _, _ in given] != sorted(shard for shard, _, _ in given)
-    assert {weight for _, _, weight in given} == {ONE // 4}
+    assert sorted(shard for shard, _, _ in pushes) == sorted([*range(4)] * 3)
+    assert [shard for shard, _, _ in pushes] != sorted(shard for shard, _, _ in pushes)
+    assert {weight for _, _, weight in pushes} == {ONE // 4}
     for fragment in range(4):
-        assert len({peer for shard, peer, _ in given if shard == fragment}) == 3
+        assert len({peer for shard, peer, _ in pushes if shard == fragment}) == 3
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_a_fragment_goes_to_s_peers_and_its_weight_is_split_evenly() -> None:
         ("easgd:every=1", 1, 1),
     ],
 )
-def test_a_peer_with_hardly_any_weight_pushes_nothing(spec: str, shards: int, times: int) -> None:
+def test_a_peer_with_too_little_weight_pushes_nothing(spec: str, shards: int, times: int) -> None:
     scene = Scene().founded(rules={id: make_rule(spec) for id in "ab"}, shards=shards)
     for account in scene.peers["a"].accounts:
         account.weight = WEIGHT_MIN - 1
     assert scene.step("a").count(PushSkipped("too little weight")) == times
 
 
-def test_the_number_of_parts_is_set_in_one_place_only() -> None:
+def test_the_number_of_fragments_is_set_in_one_place() -> None:
     rule = Sparta(0.25)
     assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
     assert Sparta(0.0005).requirements.shards == 2000 and DivShare().requirements.shards == 10

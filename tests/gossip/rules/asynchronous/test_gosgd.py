@@ -1,4 +1,4 @@
-"""Sum-weight gossip: when it pushes, and what it converges to."""
+"""GoSGD: the number of pushes by steps, time, samples and delay."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,18 +19,18 @@ from ...scene import Scene, only
 
 
 def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: Sequence[int | None] = ()) -> int:
-    """Number of due pushes at a peer without push targets."""
+    """Return the number of due pushes at a peer without push targets."""
     scene, skipped = Scene(), 0
     scene.enter("a", rule=rule)
     scene.join("a")
     for step in range(steps):
         scene.wait(step_s)
-        taken = samples[step % len(samples)] if samples else None
-        skipped += len(only(scene.step("a", samples=taken), PushSkipped))
+        step_samples = samples[step % len(samples)] if samples else None
+        skipped += len(only(scene.step("a", samples=step_samples), PushSkipped))
     return skipped
 
 
-def test_per_step_the_number_of_pushes_follows_the_steps() -> None:
+def test_the_number_of_pushes_follows_the_steps_in_per_step_mode() -> None:
     assert pushes(GoSGD(0.0), steps=50, step_s=1.0) == 0
     assert pushes(GoSGD(1.0), steps=50, step_s=9.0) == 50
     assert abs(pushes(GoSGD(0.3), steps=1000, step_s=1.0) - 300) < 4 * 15
@@ -42,7 +42,7 @@ def test_per_step_the_number_of_pushes_follows_the_steps() -> None:
     assert adaptive == plain
 
 
-def test_per_second_the_number_of_pushes_follows_the_time() -> None:
+def test_the_number_of_pushes_follows_the_time_in_per_second_mode() -> None:
     for steps in (10, 1000):
         due = pushes(GoSGD(3.0, emission="per-second"), steps=steps, step_s=100 / steps)
         assert abs(due - 300) < 6 * 18
@@ -76,18 +76,18 @@ def test_samples_are_needed_only_if_the_rule_uses_them() -> None:
         GoSGD(samples=-1)
     require_samples(GoSGD(), None)
     require_samples(GoSGD(samples=8), 8)
-    for rule, samples, complaint in (
+    for rule, samples, message in (
         (GoSGD(), 8, "does not weigh steps by them"),
         (GoSGD(samples=8), None, "say how many each took"),
         (GoSGD(samples=8), 0, "at least 1"),
         (SGP(), 8, "rule 'sgp' does not weigh"),
     ):
-        with pytest.raises(ConfigError, match=complaint):
+        with pytest.raises(ConfigError, match=message):
             require_samples(rule, samples)
 
 
 def adaptive_pushes(delay_s: float) -> int:
-    """Pushes of two peers in 250 steps of 1 s, when a message takes *latency_s*."""
+    """Return the pushes of two peers in 250 steps of 1 s if a message takes *delay_s*."""
     rules = {peer: GoSGD(0.5, emission="adaptive") for peer in ("a", "b")}
     peers = Peers(rule=rules.__getitem__, step_s=lambda peer: 1.0)
     swarm = FuzzSwarm(0, peers, tuple(rules), 2, NetworkConfig(latency_s=delay_s, jitter=1.0))
@@ -95,7 +95,7 @@ def adaptive_pushes(delay_s: float) -> int:
     return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in swarm.running())
 
 
-def test_when_all_have_finished_a_peer_pushes_at_every_step() -> None:
+def test_a_peer_pushes_at_every_step_once_all_have_finished() -> None:
     scene = Scene(ProtocolConfig(merge_rounds=5))
     scene.enter("a", rule=GoSGD(0.0))
     scene.join("a")
@@ -103,6 +103,6 @@ def test_when_all_have_finished_a_peer_pushes_at_every_step() -> None:
     assert PushSkipped("no neighbor free") in scene.step("a", trained=False)
 
 
-def test_adaptive_emission_falls_as_shares_take_longer() -> None:
+def test_adaptive_emission_falls_with_the_latency_of_shares() -> None:
     near, far = adaptive_pushes(0.01), adaptive_pushes(2.0)
     assert far < near / 3

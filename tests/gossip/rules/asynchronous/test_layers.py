@@ -33,12 +33,12 @@ def scene_of(make: Callable[[], GoSGD], shards: int = 3) -> Scene:
     )
 
 
-def told(scene: Scene, shard: int, id: str = "a") -> list[Effect | Event]:
+def train_shard(scene: Scene, shard: int, id: str = "a") -> list[Effect | Event]:
     return scene._do(id, "trains on", lambda p, now: p.trained_shard(shard, now))
 
 
 def pushed(effects: list[Effect | Event]) -> list[int]:
-    """Shards in flight."""
+    """Return the shards of all pushes."""
     bodies = [e.envelope for e in effects if isinstance(e, Send)]
     return [envelope.shard for envelope in bodies if isinstance(envelope.body, Push)]
 
@@ -56,17 +56,17 @@ def test_the_rule_declares_that_it_pushes_during_a_step() -> None:
         PeerConfig(rule="gosgd:layers=4", shards=2)
 
 
-def test_each_piece_is_pushed_once_when_ready_and_the_rest_at_the_end_of_the_step() -> None:
+def test_a_ready_piece_is_pushed_once_and_the_rest_after_the_step() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
-    assert pushed(told(scene, 2)) == [2]
-    assert pushed(told(scene, 2)) == []
+    assert pushed(train_shard(scene, 2)) == [2]
+    assert pushed(train_shard(scene, 2)) == []
     assert pushed(scene.step("a")) == [0, 1]
     assert [account.weight for account in scene.peers["a"].accounts] == [ONE // 2] * 3
-    # It carries the step of its numbers, although that step was not over.
+    # A push carries the step of its values even though that step is not over.
     scene.deliver(Push)
     scene.step("b")
     scene.deliver()
-    told(scene, 0)
+    train_shard(scene, 0)
     assert {envelope.body.step for envelope in scene.mail if isinstance(envelope.body, Push)} == {2}
 
 
@@ -74,9 +74,9 @@ def test_nothing_is_mixed_during_a_step_and_no_neighbor_falls_two_versions_behin
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     assert pushed(scene.step("a")) == [0, 1, 2]
     scene.deliver(Push)
-    assert not any(isinstance(effect, Mix) for effect in told(scene, 1, "b"))
-    # b mixes arrived shares at its next step boundary: until then it gets no more.
-    assert PushSkipped("no neighbor free") in told(scene, 2)
+    assert not any(isinstance(effect, Mix) for effect in train_shard(scene, 1, "b"))
+    # b mixes arrived shares at its next step boundary and gets no more until then.
+    assert PushSkipped("no neighbor free") in train_shard(scene, 2)
     assert pushed(scene.step("a")) == []
     mixed = [effect.share.shard for effect in scene.step("b") if isinstance(effect, Mix)]
     assert sorted(mixed) == [0, 1, 2]
@@ -87,39 +87,39 @@ def test_nothing_is_mixed_during_a_step_and_no_neighbor_falls_two_versions_behin
 def test_finished_peers_and_other_rules_push_nothing_during_a_step() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     scene.finish("a")
-    assert told(scene, 2) == []
+    assert train_shard(scene, 2) == []
     scene = Scene().founded("a", "b")
-    assert told(scene, 0) == []
+    assert train_shard(scene, 0) == []
 
 
-def test_too_little_weight_stays() -> None:
+def test_a_piece_with_too_little_weight_is_not_pushed() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     state = scene.peers["a"].state
     state.shard_states[1].log.account.weight = 5
     assert pushed(scene.step("a")) == [0, 2]
 
 
-def test_without_a_due_push_no_piece_is_pushed() -> None:
+def test_no_piece_is_pushed_without_a_due_push() -> None:
     scene = scene_of(partial(GoSGD, 0.0, layers=3))
-    assert not any(isinstance(e, Snapshot) for e in [*told(scene, 2), *scene.step("a")])
+    assert not any(isinstance(e, Snapshot) for e in [*train_shard(scene, 2), *scene.step("a")])
 
 
 def sent_s(plan: FleetPlan) -> list[tuple[float, int]]:
-    """Time when the first worker sent each shard."""
+    """Return the time at which the first worker sent each shard."""
     fleet, found = Fleet(plan), list[tuple[float, int]]()
     send = fleet.executor._send
 
-    def noting(worker: Worker, envelope: Envelope, payload: Payload) -> None:
+    def recording(worker: Worker, envelope: Envelope, payload: Payload) -> None:
         if worker.index == 0 and isinstance(envelope.body, Push):
             found.append((fleet.now, envelope.shard))
         send(worker, envelope, payload)
 
-    fleet.executor._send = noting
+    fleet.executor._send = recording
     fleet.run(1e6, 10**9)
     return found
 
 
-def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() -> None:
+def test_simulated_layers_are_sent_in_reverse_during_the_backward_pass() -> None:
     peers = Peers(rule=lambda peer: GoSGD(1.0, layers=3), size=20)
     ids = ("a", "b")
     base = FuzzSwarm(0, peers, ids, 2).fleet._plan

@@ -29,27 +29,27 @@ def founded(neighbors: Any, rules: dict[PeerId, SGP]) -> Scene:
     return Scene().founded(*rules, neighbors=neighbors, rules=rules)
 
 
-def test_the_weight_is_split_evenly_between_itself_and_its_neighbors() -> None:
+def test_the_weight_is_split_evenly_between_a_peer_and_its_neighbors() -> None:
     scene = founded(complete, {"a": SGP(), "b": SGP(), "c": SGP()})
     pushes = scene.sent(scene.step("a"), Push)
     assert [push.escrow for push in pushes] == [THIRD] * 2
     assert scene.peers["a"].account.weight == ONE - 2 * (THIRD)
 
 
-def test_every_step_is_a_round_whatever_its_number_of_pushes() -> None:
-    asked: list[int] = []
+def test_every_step_is_a_round_for_any_number_of_pushes() -> None:
+    requested_rounds: list[int] = []
 
     def neighbors(live: Any, peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        asked.append(round)
+        requested_rounds.append(round)
         return () if round == 1 else complete(live, peer, round)
 
     scene = founded(neighbors, {"a": SGP(), "b": SGP(), "c": SGP()})
-    asked.clear()
+    requested_rounds.clear()
     for _ in range(4):
         scene.step("a")
         scene.deliver()
         scene.mail.clear()
-    assert asked == [0, 1, 2, 3]
+    assert requested_rounds == [0, 1, 2, 3]
 
 
 def test_a_push_without_credit_is_skipped_and_its_weight_stays() -> None:
@@ -77,7 +77,7 @@ def test_a_merged_peer_stops_pushing_so_that_its_escrow_returns() -> None:
 
 
 @pytest.mark.extended
-def test_shares_of_more_neighbors_than_the_default_limit_are_all_accepted() -> None:
+def test_shares_of_more_neighbors_than_the_staging_limit_are_accepted() -> None:
     crowd = Crowd(rule, 14, complete, steps=10, config=ProtocolConfig(staged_max=1))
     crowd.run(200.0)
     assert not crowd.swarm.invariants.seen["refused: busy"]

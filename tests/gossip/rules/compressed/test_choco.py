@@ -35,19 +35,19 @@ def choco(gamma: float = 0.3) -> Callable[[PeerId], Rule]:
 )
 def test_the_default_gamma_depends_on_the_format(wire: str, gammas: list[float]) -> None:
     crowd = Crowd(lambda peer: Choco(), 3, complete, config=replace(CONFIG, wire=wire))
-    taken = list[float]()
+    used_gammas = list[float]()
 
     def look(worker: Worker, effect: Effect | Event) -> None:
         if isinstance(effect, Combine) and effect.register == "x":
-            taken.append(effect.terms[1][0])
+            used_gammas.append(effect.terms[1][0])
 
-    watched(crowd, look)
+    observe(crowd, look)
     crowd.run(20.0, steps=4)
-    assert taken[:3] == [gammas[0]] * 3 and set(taken[3:]) == {gammas[1]}
+    assert used_gammas[:3] == [gammas[0]] * 3 and set(used_gammas[3:]) == {gammas[1]}
 
 
-def watched(crowd: Crowd, look: Callable[[Worker, Effect | Event], None]) -> None:
-    """Observe each executed effect."""
+def observe(crowd: Crowd, look: Callable[[Worker, Effect | Event], None]) -> None:
+    """Call *look* for each executed effect."""
     carried = crowd.swarm.carried
 
     def both(worker: Worker, effect: Effect | Event) -> None:
@@ -57,7 +57,7 @@ def watched(crowd: Crowd, look: Callable[[Worker, Effect | Event], None]) -> Non
     crowd.swarm.carried = both  # type: ignore[method-assign]
 
 
-HARM = (
+FAULTS = (
     Fault(at_s=1.0, kind="pause", peer="p02", for_s=2.0),
     Fault(at_s=2.0, kind="partition", groups=(("p00", "p01"),), for_s=3.0),
     Fault(at_s=7.0, kind="cut", peer="p04", for_s=1.0),
@@ -66,12 +66,12 @@ HARM = (
 
 @pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
-def test_the_senders_estimate_is_what_its_receivers_have_added_up(wire: str) -> None:
-    """To the last bit, even if messages are lost, late or repeated."""
+def test_a_senders_estimate_equals_the_sums_of_its_receivers(wire: str) -> None:
+    """They are equal to the last bit, even if messages are lost, late or repeated."""
     config = replace(CONFIG, wire=wire)
-    crowd = Crowd(choco(), 6, LiveTopology("ring", 3), BAD, config=config, faults=HARM)
-    told: dict[PeerId, list[Values]] = defaultdict(list)
-    heard: dict[tuple[PeerId, PeerId], list[Values]] = defaultdict(list)
+    crowd = Crowd(choco(), 6, LiveTopology("ring", 3), BAD, config=config, faults=FAULTS)
+    estimates: dict[PeerId, list[Values]] = defaultdict(list)
+    sums_by_sender: dict[tuple[PeerId, PeerId], list[Values]] = defaultdict(list)
     sent: dict[tuple[PeerId, int], set[int | None]] = defaultdict(set)
     pushes: dict[tuple[PeerId, PeerId, int], set[int]] = defaultdict(set)
 
@@ -79,11 +79,11 @@ def test_the_senders_estimate_is_what_its_receivers_have_added_up(wire: str) -> 
         me, vector = worker.id, crowd.swarm.peers[worker.id].vector
         match effect:
             case Combine(register) if register == ESTIMATE:
-                told[me].append(vector.registers[ESTIMATE].copy())
+                estimates[me].append(vector.registers[ESTIMATE].copy())
             case Combine(register, terms) if register == MEAN:
                 for _, term in terms:
                     if isinstance(term, ShareId):
-                        sums = heard[me, term.sender]
+                        sums = sums_by_sender[me, term.sender]
                         sums.append((sums[-1] if sums else 0.0) + vector.staged_values(term))
             case Send(envelope, snapshot) if isinstance(envelope.body, Offer | Push):
                 body = envelope.body
@@ -91,20 +91,23 @@ def test_the_senders_estimate_is_what_its_receivers_have_added_up(wire: str) -> 
                     sent[me, body.round].add(snapshot)
                     pushes[me, envelope.destination, body.round].add(body.seq)
 
-    watched(crowd, look)
+    observe(crowd, look)
     crowd.run(60.0, steps=30)
-    assert len(heard) == 12 and min(map(len, heard.values())) >= 30
-    for (_, sender), sums in heard.items():
-        assert all(map(np.array_equal, sums, told[sender]))
+    assert len(sums_by_sender) == 12 and min(map(len, sums_by_sender.values())) >= 30
+    for (_, sender), sums in sums_by_sender.items():
+        assert all(map(np.array_equal, sums, estimates[sender]))
     assert all(len(snapshots) == 1 for snapshots in sent.values())
     assert sum(len(seqs) > 1 for seqs in pushes.values()) > 10
     for host in crowd.hosts:
-        known = [heard[host.id, p][len(told[host.id]) - 1] for p in ring(crowd.ids, host.id, 0)]
-        mean = (told[host.id][-1] + sum(known)) / 3
+        known = [
+            sums_by_sender[host.id, p][len(estimates[host.id]) - 1]
+            for p in ring(crowd.ids, host.id, 0)
+        ]
+        mean = (estimates[host.id][-1] + sum(known)) / 3
         np.testing.assert_allclose(host.vector.registers[MEAN], mean, rtol=0, atol=1e-12)
 
 
-def test_a_peer_with_another_format_is_named() -> None:
+def test_a_peer_with_another_wire_format_is_named() -> None:
     scene = Scene(config=replace(CONFIG, wire="int8"))
     rule = Choco()
     scene.founded("a", "b", rules={"a": Choco(), "b": rule})

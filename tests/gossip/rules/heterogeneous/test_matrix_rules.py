@@ -1,4 +1,4 @@
-"""Benefits of rules for unequal data, and rounds with several registers."""
+"""Rules for heterogeneous data refuse foreign shares and invalid learning rates."""
 
 from collections.abc import Callable
 
@@ -15,20 +15,20 @@ from ...scene import Scene, a_push
 
 
 @pytest.mark.parametrize(
-    ("rule", "form", "what"),
+    ("rule", "form", "content"),
     [
         (GradientTracking, Form(registers=2), "of several registers"),
         (Choco, Form(bare=True), "of a difference"),
     ],
 )
-def test_what_is_no_model_and_of_no_round_is_sent_back(
-    rule: Callable[[], Rule], form: Form, what: str
+def test_a_share_of_no_round_that_is_no_model_is_returned(
+    rule: Callable[[], Rule], form: Form, content: str
 ) -> None:
-    """What a leaver hands on is a model: whoever sends anything else has lost its way."""
+    """A leaver hands on a model, so any other share of no round is an error."""
     scene = Scene().founded(rules={peer: rule() for peer in "ab"})
     size = 64 * form.registers
     scene.tell("a", "b", a_push(size_bytes=size, form=form), frame_bytes=size)
-    assert ShareRefused("a", f"{what}, and of no round") in scene.step("b", trained=False)
+    assert ShareRefused("a", f"{content}, and of no round") in scene.step("b", trained=False)
 
 
 @pytest.mark.parametrize("lr", [-0.1, float("nan"), float("inf")])

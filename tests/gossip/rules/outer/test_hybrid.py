@@ -1,4 +1,4 @@
-"""Under hybrid, the peers of a machine act as one, and machines gossip."""
+"""With hybrid the peers of one machine act as one peer, and machines gossip."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ from ...crowd import BAD, LR, MORTAL, Crowd, gradient, starts
 HOSTS: dict[str, Any] = {"topology": "hosts:sizes=3x3", "workers": 6, "rule": "hybrid"}
 
 
-def of_three(peer: PeerId) -> bytes:
-    """Three machines, with three peers, two, and one."""
+def machine_of(peer: PeerId) -> bytes:
+    """Return the machine of a peer: three founders on the first, two and one on the others."""
     return bytes([1, 1, 1, 2, 2, 3, 1][int(peer[1:])] for _ in range(16))
 
 
@@ -32,7 +32,7 @@ def hybrid(peer: PeerId) -> Hybrid:
 
 
 class Logged(Hybrid):
-    """Records what happens, in order."""
+    """A hybrid rule that records its calls in order."""
 
     def __init__(self, log: list[tuple[Any, ...]], between: float) -> None:
         super().__init__(between=between)
@@ -55,29 +55,31 @@ class Logged(Hybrid):
         super().take(context, came, sent)
 
 
-def replayed(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int, list[Values]]:
-    """Compute by hand each machine's model after each of its rounds, by leader."""
-    leads = {f"p{places[0]:02}": places for places in machines}
-    before = {id: starts(6)[places] for id, places in leads.items()}
+def replay(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int, list[Values]]:
+    """Compute each machine's model after each of its rounds, by leader."""
+    leads = {f"p{indices[0]:02}": indices for indices in machines}
+    before = {id: starts(6)[indices] for id, indices in leads.items()}
     group = {id: rows.copy() for id, rows in before.items()}
     pushed: dict[tuple[PeerId, PeerId, int], Values] = {}
-    history: dict[int, list[Values]] = {places[0]: [] for places in machines}
-    for what, id, *rest in log:
+    history: dict[int, list[Values]] = {indices[0]: [] for indices in machines}
+    for event, id, *rest in log:
         if id not in leads:
             continue
-        if what == "hear":
+        if event == "hear":
             mine, theirs = rest[1]
             part = theirs / (mine + theirs)
             group[id] = (1 - part) * group[id] + part * pushed[rest[0]]
-        elif what == "tell":
+        elif event == "tell":
             pushed[rest[0]] = group[id][0].copy()
         else:
-            places = leads[id]
-            stepped = [x - LR * gradient(at, x) for at, x in zip(places, before[id], strict=True)]
-            # In the first round each peer has its own model, and the leader's is the one to move.
+            indices = leads[id]
+            stepped = [
+                x - LR * gradient(index, x) for index, x in zip(indices, before[id], strict=True)
+            ]
+            # In the first round each peer has its own model, and only the leader's model moves.
             model = np.mean(stepped, axis=0) + group[id][0] - before[id][0]
-            history[places[0]].append(model)
-            before[id] = model[None].repeat(len(places), 0)
+            history[indices[0]].append(model)
+            before[id] = model[None].repeat(len(indices), 0)
             group[id] = before[id].copy()
     return history
 
@@ -85,22 +87,22 @@ def replayed(log: list[tuple[Any, ...]], machines: list[list[int]]) -> dict[int,
 @pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("between", [1.0, 0.3, 0.0])
-def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig) -> None:
+def test_models_follow_the_equation(between: float, weather: NetworkConfig) -> None:
     log: list[tuple[Any, ...]] = []
-    crowd = Crowd(lambda peer: Logged(log, between), 6, complete, weather, host=of_three)
+    crowd = Crowd(lambda peer: Logged(log, between), 6, complete, weather, host=machine_of)
     models = crowd.history(15)
     machines = [[0, 1, 2], [3, 4], [5]]
-    history = replayed(log, machines)
-    for places in machines:
-        for at in places:
-            expected = history[places[0]][:15]
-            np.testing.assert_allclose(models[:, at], expected, rtol=0, atol=1e-12)
-    assert any(what == "hear" for what, *_ in log) == (between > 0)
+    history = replay(log, machines)
+    for indices in machines:
+        for index in indices:
+            expected = history[indices[0]][:15]
+            np.testing.assert_allclose(models[:, index], expected, rtol=0, atol=1e-12)
+    assert any(event == "hear" for event, *_ in log) == (between > 0)
 
 
 @pytest.mark.extended
 def test_machines_agree_and_no_weight_is_lost() -> None:
-    crowd = Crowd(hybrid, 6, complete, BAD, host=of_three)
+    crowd = Crowd(hybrid, 6, complete, BAD, host=machine_of)
     crowd.run(2000.0, steps=10)
     crowd.agree()
     crowd.swarm.finish()
@@ -110,8 +112,8 @@ def test_machines_agree_and_no_weight_is_lost() -> None:
 
 
 @pytest.mark.extended
-def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
-    crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=of_three, newcomers=("p06",))
+def test_a_new_leader_replaces_a_dead_one_and_newcomers_train() -> None:
+    crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=machine_of, newcomers=("p06",))
     crowd.run(2000.0, steps=10)
     crowd.crash("p00")
     steps = len(crowd.before["p01"])
@@ -124,10 +126,10 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     assert len(crowd.swarm.running()) == 6
 
 
-def test_a_peer_that_reaches_no_other_on_its_machine_is_a_machine_by_itself() -> None:
-    """Both peers of the second machine only dial out, and one of three on the first."""
-    dialling = frozenset({"p00", "p03", "p04"})
-    crowd = Crowd(hybrid, 6, complete, host=of_three, dials_out=dialling)
+def test_a_peer_without_reachable_local_peers_is_its_own_machine() -> None:
+    """One peer of the first machine and both peers of the second machine only dial out."""
+    dial_only = frozenset({"p00", "p03", "p04"})
+    crowd = Crowd(hybrid, 6, complete, host=machine_of, dials_out=dial_only)
     crowd.run(2000.0, steps=10)
     crowd.agree()
 
@@ -135,17 +137,17 @@ def test_a_peer_that_reaches_no_other_on_its_machine_is_a_machine_by_itself() ->
 @pytest.mark.extended
 def test_a_machine_that_has_finished_still_follows_the_others() -> None:
     steps = {"p03": 5, "p04": 5}
-    crowd = Crowd(hybrid, 6, complete, host=of_three, steps=lambda peer: steps.get(peer, 10**6))
+    crowd = Crowd(hybrid, 6, complete, host=machine_of, steps=lambda peer: steps.get(peer, 10**6))
     crowd.run(60.0)
     crowd.agree()
     assert [host.protocol.phase for host in crowd.hosts].count(Phase.FINISHED) == 2
 
 
 @pytest.mark.extended
-def test_hosts_of_a_topology_are_machines() -> None:
-    """Each of three peers pushes to the two others after a step, and one also to the other machine.
+def test_each_host_of_a_topology_is_a_machine() -> None:
+    """Each peer pushes to the two others of its machine, and one also to the other machine.
 
-    A machine that has finished follows a few more rounds, as it hears from the other.
+    A finished machine follows a few more rounds while it receives shares of the other machine.
     """
     run = simulate(task="digits", steps=20, **HOSTS)
     assert 6 * 2 * 20 + 20 < run.summary["pushes"] < (6 * 2 + 2) * 20 + 30
@@ -157,10 +159,10 @@ def test_hosts_of_a_topology_are_machines() -> None:
 
 
 @pytest.mark.extended
-def test_in_a_swarm_hosts_are_machines_too() -> None:
+def test_each_host_of_a_simulated_swarm_is_a_machine() -> None:
     swarm = Swarm("quadratic", peers=4, rule="hybrid", topology="hosts:sizes=2x2", network="lan")
     swarm.run(5.0)
-    between = [swarm._find(f"peer-{place}").pushes for place in range(4)]
+    between = [swarm._find(f"peer-{index}").pushes for index in range(4)]
     assert min(between[0], between[2]) > max(between[1], between[3]) > 10
     late = swarm.join()
     swarm.run_until(lambda: late in swarm.weights())

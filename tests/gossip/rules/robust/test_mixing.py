@@ -1,4 +1,4 @@
-"""Robust mixing: how far a share may move the model, and what happens to the rest."""
+"""Robust mixing limits how far a share moves the model and returns the rest of its weight."""
 
 import numpy as np
 import pytest
@@ -38,8 +38,8 @@ def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
     return scene
 
 
-def measured(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
-    """The shares to measure; this effect comes last."""
+def shares_to_measure(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
+    """Return the shares to measure; their effect must be the last one."""
     *before, last = effects
     assert isinstance(last, Measure) and not any(isinstance(e, Measure) for e in before)
     return last.shares
@@ -48,7 +48,7 @@ def measured(scene: Scene, effects: list[object]) -> tuple[ShareId, ...]:
 @pytest.mark.parametrize("shards", [1, 3])
 def test_a_measured_share_is_clipped_and_the_rest_returned(shards: int) -> None:
     scene = arrived(shards=shards, rule=GoSGD(0.0, robust="clip:tau=1"))
-    shares = measured(scene, [*scene.step("b")])
+    shares = shares_to_measure(scene, [*scene.step("b")])
     assert [share.shard for share in shares] == list(range(shards))
     effects = scene.measured("b", dict.fromkeys(shares, 4.0))
     fractions = [effect.fraction for effect in effects if isinstance(effect, Mix)]
@@ -60,18 +60,18 @@ def test_a_measured_share_is_clipped_and_the_rest_returned(shards: int) -> None:
 
 def test_an_immeasurably_far_share_is_refused_and_the_next_is_measured() -> None:
     scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
-    (share,) = measured(scene, [*scene.step("b")])
+    (share,) = shares_to_measure(scene, [*scene.step("b")])
     scene.measured("b", {share: float("inf")})
     scene.deliver()
     assert scene.peers["a"].account.weight == scene.peers["b"].account.weight == ONE
-    # A share dropped meanwhile is not measured, without consequences.
+    # An answer without the share, dropped meanwhile, has no effect.
     assert not scene.measured("b", {})
 
 
 @pytest.mark.parametrize("leaves", [False, True])
 def test_an_answer_causes_no_push_and_a_leaver_ignores_it(leaves: bool) -> None:
     scene = arrived(rule=GoSGD(1.0, robust="clip:tau=1"))
-    (share,) = measured(scene, [*scene.step("b")])
+    (share,) = shares_to_measure(scene, [*scene.step("b")])
     if leaves:
         scene.leave("b")
     effects = scene.measured("b", {share: 0.5})
@@ -103,7 +103,7 @@ def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
                 context.combine("y", [(0.5, "x")])
         seen.append([context.distance(share) for share in shares])
 
-    shares = measured(scene, [*scene.act("b", ask)])
+    shares = shares_to_measure(scene, [*scene.act("b", ask)])
     scene.rules["b"].next = lambda context: look(context)
     scene.measured("b", dict(zip(shares, (1.0, 2.0), strict=True)))
     after = {"mix": [None, 2.0], "other register": [1.0, 2.0]}.get(change, [None, None])
@@ -111,14 +111,14 @@ def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
 
 
 def crowd(robust: str) -> Scene:
-    """Peer a, and b to g around it, all founders."""
+    """Founders a to g; a mixes robustly."""
     scene = Scene(requirements=MEASURING).founded(*"abcdefg")
     scene.peers["a"]._rule = GoSGD(0.0, robust=robust)
     return scene
 
 
-def take(scene: Scene, sender: str, distance: float) -> float:
-    """Push a share to a; return the fraction that is mixed, 0 if it is refused."""
+def mixed_fraction(scene: Scene, sender: str, distance: float) -> float:
+    """Push a share to a; return the part of it that a mixes, 0 if a refuses it."""
     offered = scene.peers[sender].account.weight // 2
     scene.push(sender, "a", offered)
     scene.deliver()
@@ -126,7 +126,7 @@ def take(scene: Scene, sender: str, distance: float) -> float:
     if not any(isinstance(effect, Measure) for effect in effects):
         scene.deliver()
         return 0.0
-    (share,) = measured(scene, [*effects])
+    (share,) = shares_to_measure(scene, [*effects])
     own = scene.peers["a"].account.weight
     fractions = [e.fraction for e in scene.measured("a", {share: distance}) if isinstance(e, Mix)]
     scene.deliver()
@@ -141,41 +141,44 @@ def total(scene: Scene) -> int:
 
 def test_nothing_is_mixed_before_three_votes_and_weight_stays_exact() -> None:
     scene = crowd("clip")
-    assert [take(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [0.0, 0.0]
-    assert take(scene, "d", 1.0) == 1.0
-    assert take(scene, "b", 2.0) == pytest.approx(0.75)
-    assert take(scene, "b", 10.0) == pytest.approx(0.15 * 0.25)
+    assert [mixed_fraction(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [
+        0.0,
+        0.0,
+    ]
+    assert mixed_fraction(scene, "d", 1.0) == 1.0
+    assert mixed_fraction(scene, "b", 2.0) == pytest.approx(0.75)
+    assert mixed_fraction(scene, "b", 10.0) == pytest.approx(0.15 * 0.25)
     assert total(scene) == 7 * ONE
-    # A given radius needs no comparison.
-    assert take(crowd("clip:tau=1"), "b", 4.0) == pytest.approx(0.25)
+    # A fixed radius needs no votes.
+    assert mixed_fraction(crowd("clip:tau=1"), "b", 4.0) == pytest.approx(0.25)
 
 
-def test_byzantine_peers_that_are_heard_first_are_not_a_majority() -> None:
-    """A neighbor that was not heard yet counts like the nearest one that was."""
+def test_byzantine_peers_that_push_first_are_no_majority() -> None:
+    """A neighbor that has not pushed yet counts like the nearest one that has."""
     scene = crowd("clip")
-    heard = [("b", 100.0), ("c", 100.0), ("d", 1.0), ("b", 100.0), ("c", 100.0)]
-    assert [take(scene, peer, far) for peer, far in heard[:2]] == [0.0, 0.0]
-    assert take(scene, *heard[2]) == 1.0
-    assert max(take(scene, peer, far) for peer, far in heard[3:]) < 0.001
+    pushed_distances = [("b", 100.0), ("c", 100.0), ("d", 1.0), ("b", 100.0), ("c", 100.0)]
+    assert [mixed_fraction(scene, peer, far) for peer, far in pushed_distances[:2]] == [0.0, 0.0]
+    assert mixed_fraction(scene, *pushed_distances[2]) == 1.0
+    assert max(mixed_fraction(scene, peer, far) for peer, far in pushed_distances[3:]) < 0.001
 
 
-def test_a_flooder_has_one_vote_and_is_then_not_measured() -> None:
+def test_a_flooding_peer_has_one_vote_and_a_limited_rate() -> None:
     scene = crowd("clip")
     for peer in "cdef":
-        take(scene, peer, 1.0)
-    taken = [take(scene, "b", 100.0) for _ in range(30)]
-    # Were each of its shares a vote, the median would be 100 by now.
-    assert max(taken) < 0.01
-    # The number allowed at once, plus four times as many as each of the others has sent.
-    assert sum(part > 0 for part in taken) <= 14
-    assert take(scene, "c", 1.0) == 1.0
+        mixed_fraction(scene, peer, 1.0)
+    fractions = [mixed_fraction(scene, "b", 100.0) for _ in range(30)]
+    # If each of its shares were a vote, the median would be 100.
+    assert max(fractions) < 0.01
+    # The burst limit, plus four times the number of shares of each other peer.
+    assert sum(part > 0 for part in fractions) <= 14
+    assert mixed_fraction(scene, "c", 1.0) == 1.0
     assert total(scene) == 7 * ONE
 
 
 def test_a_peer_that_is_gone_has_no_vote() -> None:
     scene = crowd("clip")
     for peer in "bcd":
-        take(scene, peer, 1.0)
+        mixed_fraction(scene, peer, 1.0)
     for peer in "bcd":
         scene.leave(peer)
         scene.deliver()
@@ -186,15 +189,15 @@ def test_a_peer_that_is_gone_has_no_vote() -> None:
     rule = scene.peers["a"]._rule
     assert isinstance(rule, GoSGD) and rule._mixing is not None
     assert {"b", "c"} < {peer for _, peer in rule._mixing._votes}
-    take(scene, "e", 50.0)
+    mixed_fraction(scene, "e", 50.0)
     assert {"b", "c"}.isdisjoint({peer for _, peer in rule._mixing._votes})
 
 
-def test_refused_peers_also_vote_so_the_median_follows_a_majority() -> None:
+def test_refused_peers_also_vote_so_that_the_median_follows_a_majority() -> None:
     scene = crowd("nna:byzantine=3")
     for peer in "bcd":
-        take(scene, peer, 1.0)
-    assert [take(scene, peer, 50.0) for peer in "efg"] == [0.0] * 3
+        mixed_fraction(scene, peer, 1.0)
+    assert [mixed_fraction(scene, peer, 50.0) for peer in "efg"] == [0.0] * 3
     for peer in "bcd":
-        take(scene, peer, 60.0)
-    assert take(scene, "e", 50.0) == 1.0
+        mixed_fraction(scene, peer, 60.0)
+    assert mixed_fraction(scene, "e", 50.0) == 1.0

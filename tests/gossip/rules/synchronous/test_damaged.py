@@ -1,4 +1,4 @@
-"""A share with NaNs in a round: the round continues without its values, or the run ends."""
+"""A round with a share of NaNs continues without its values, or the run ends."""
 
 from collections.abc import Callable
 
@@ -17,11 +17,11 @@ from rumor.gossip.wire.messages import Ack, Push
 from ...scene import Scene, Scripted, only
 
 
-def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
-    """A share of NaNs from a, and a good one from c, have arrived at b."""
-    liars = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
-    scene = Scene(requirements=requirements_of(rule)).founded(*"abc", rules={**liars, "b": rule})
-    scene.rules.update(liars)
+def deliver_shares(rule: Rule, *, epoch: int = EPOCH) -> Scene:
+    """Deliver a share of NaNs from a and a valid share from c to b."""
+    senders = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
+    scene = Scene(requirements=requirements_of(rule)).founded(*"abc", rules={**senders, "b": rule})
+    scene.rules.update(senders)
     for id in ("a", "c"):
         scene.act(id, lambda context: context.push("b", ONE // 4, epoch=epoch, round=0))
         while scene.mail:
@@ -34,8 +34,8 @@ def held(scene: Scene) -> Account:
     return scene.peers["b"].account
 
 
-def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
-    scene = sent_to(DPSGD(robust="nna:byzantine=0"))
+def test_robust_rounds_accept_the_weight_but_not_the_values() -> None:
+    scene = deliver_shares(DPSGD(robust="nna:byzantine=0"))
     effects = scene.step("b")
     (measure,) = only(effects, Measure)
     assert [share.sender for share in measure.shares] == ["c"]
@@ -44,19 +44,19 @@ def test_robust_rounds_take_the_share_and_none_of_its_values() -> None:
     names = [getattr(term, "sender", term) for _, term in combined.terms]
     assert names == ["x", "c"]
     assert sum(part for part, _ in combined.terms) == pytest.approx(1.0)
-    # Both are settled, so that their senders can continue to the next round.
+    # Both shares are settled, so that their senders can continue with the next round.
     assert [ack.accepted for ack in scene.sent(effects, Ack)] == [ONE // 4] * 2
 
 
 @pytest.mark.parametrize("make", [DPSGD, AllReduce])
 def test_other_rounds_end_and_name_the_faulty_peer(make: Callable[[], Rule]) -> None:
-    halts = only(sent_to(make()).step("b"), Halt)
+    halts = only(deliver_shares(make()).step("b"), Halt)
     assert "a share of a has numbers that are not finite" in halts[0].reason
 
 
 def test_a_share_of_no_round_is_returned() -> None:
     for rule in (DPSGD(), DPSGD(robust="clip")):
-        scene = sent_to(rule, epoch=0)
+        scene = deliver_shares(rule, epoch=0)
         before = held(scene).weight
         effects = scene.step("b", trained=False)
         assert ShareRefused("a", "not finite") in effects

@@ -1,4 +1,4 @@
-"""D-PSGD copes with any network, topology and pace, or says why it cannot continue."""
+"""D-PSGD is exact on any network, topology and pace, or reports why it cannot continue."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,14 +28,13 @@ def expected(matrices: Sequence[Values], n: int) -> list[Values]:
     """``X <- W (X - lr G)``, round by round; rows are peers."""
     x, models = starts(n), []
     for matrix in matrices:
-        x = matrix @ np.array([row - LR * gradient(place, row) for place, row in enumerate(x)])
+        x = matrix @ np.array([row - LR * gradient(index, row) for index, row in enumerate(x)])
         models.append(x)
     return models
 
 
 class Weighted:
-    """By default a directed cycle: every peer mixes itself and the previous one, and sends to the
-    next."""
+    """By default a directed cycle: each peer sends to the next and mixes the previous model."""
 
     def __init__(self, own: float, before: float, neighbors: Neighbors | None = None) -> None:
         self._own, self._before, self._neighbors = own, before, neighbors
@@ -64,25 +63,25 @@ def test_a_peer_does_not_overwrite_a_vector_that_a_slow_neighbor_still_needs() -
     crowd = Crowd(rule, 5, CYCLE, weather, step_s=lambda peer: pace.get(peer, 0.02))
     models = crowd.history(15)
     np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
-    assert any(witnessed.waits for witnessed in crowd.rules.values())
+    assert any(recorded.waits for recorded in crowd.rules.values())
 
 
-def test_a_share_that_its_receiver_does_not_expect_blocks_no_peer() -> None:
+def test_an_unexpected_share_blocks_no_peer() -> None:
     """This happens if peers have different topologies, usually by mistake."""
     models = Crowd(rule, 4, Weighted(1.0, 0.0, ring)).history(10)
     np.testing.assert_allclose(models, expected([np.eye(4)] * 10, 4), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("robust", "weights", "words"),
+    ("robust", "weights", "message"),
     [("clip", (1.25, -0.25), "with weights below 0"), ("none", (0.25, 0.25), "add up to 0.5, not")],
 )
 def test_impossible_weights_are_refused(
-    robust: str, weights: tuple[float, float], words: str
+    robust: str, weights: tuple[float, float], message: str
 ) -> None:
     crowd = Crowd(lambda peer: DPSGD(robust=robust), 4, Weighted(*weights))
     crowd.run(10.0, steps=3)
-    assert words in halts(crowd)[0]
+    assert message in halts(crowd)[0]
 
 
 @pytest.mark.extended
@@ -96,23 +95,23 @@ MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
 
 
 def halts(crowd: Crowd) -> list[str]:
-    """What the peers said why they cannot go on."""
-    return [reason for witnessed in crowd.rules.values() for reason in witnessed.halts]
+    """Return the reasons of all peers that halted."""
+    return [reason for recorded in crowd.rules.values() for reason in recorded.halts]
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_a_peer_that_leaves_early_ends_the_run_for_all(burn: bool) -> None:
+def test_a_peer_that_leaves_early_ends_the_run_for_all_peers(burn: bool) -> None:
     crowd = Crowd(rule, 4, ring)
     crowd.run(100.0, steps=3)
     crowd.leave("p01", burn=burn)
     crowd.swarm.run(crowd.swarm.now + 3.0)
-    # A peer that halts also leaves, may be heard of first, and passes the reason on.
+    # A halted peer also leaves; its departure may arrive first and carries the reason.
     reasons = halts(crowd)
     assert len(reasons) == 3 and all(reason.startswith("p01 left in") for reason in reasons)
 
 
 @pytest.mark.parametrize("seed", [1, 3, 10])
-def test_if_peers_leave_one_after_another_the_first_cause_is_named(seed: int) -> None:
+def test_the_first_cause_is_named_if_peers_leave_one_after_another(seed: int) -> None:
     crowd = Crowd(rule, 6, ring, config=MORTAL, seed=seed)
     crowd.run(100.0, steps=3)
     crowd.crash("p00")
@@ -140,7 +139,7 @@ def test_a_peer_that_finished_before_its_first_step_is_named() -> None:
     assert any("p00 has finished after 0 steps" in reason for reason in halts(crowd))
 
 
-def test_it_begins_when_all_founders_are_present_or_says_how_many_are() -> None:
+def test_training_waits_for_all_founders_and_then_reports_their_number() -> None:
     scene = Scene(replace(CONFIG, roll_s=5.0))
     for id in ("a", "b"):
         scene.enter(id, rule=DPSGD())
@@ -154,21 +153,21 @@ def test_it_begins_when_all_founders_are_present_or_says_how_many_are() -> None:
     assert not any(isinstance(effect, Halt) for effect in scene.step("a"))
     scene.wait(6.0)
     (halt,) = (e for e in scene.step("a", trained=False) if isinstance(e, Halt))
-    told = "2 of 3 founders are there after 5 s, and dpsgd cannot begin without all of them"
-    assert halt.reason == told
+    reason = "2 of 3 founders are there after 5 s, and dpsgd cannot begin without all of them"
+    assert halt.reason == reason
 
 
-def test_a_late_peer_is_told_that_it_cannot_join() -> None:
+def test_a_late_peer_gets_the_reason_why_it_cannot_join() -> None:
     crowd = Crowd(rule, 3, ring, newcomers=("p99",))
     crowd.run(100.0, steps=3)
     crowd.launch("p99", seeds=("p00",))
-    late = crowd.swarm.peers["p99"]
+    latecomer = crowd.swarm.peers["p99"]
     crowd.swarm.run(crowd.swarm.now + 3.0)
-    told = crowd.swarm.fleet.halts["p99"]
-    assert told.startswith("a swarm that trains with dpsgd admits no peers")
+    reason = crowd.swarm.fleet.halts["p99"]
+    assert reason.startswith("a swarm that trains with dpsgd admits no peers")
     crowd.run(crowd.swarm.now + 50.0, steps=20)
     assert min(map(len, crowd.before.values())) > 20
-    assert late.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE
+    assert latecomer.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE
 
 
 def test_peers_that_founded_one_swarm_separately_do_not_wait_for_each_other() -> None:
