@@ -1,4 +1,4 @@
-"""A device that runs what is queued when the test says so, so that every order can be tried."""
+"""A device that runs queued work when a test says so, so that every order can be tried."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from rumor.train.tensors.cuda import CudaQueue, Mark
 
 
 class FakeMark:
-    """A place in a queue of a `FakeQueue`."""
+    """A position in the queue of a `FakeQueue`."""
 
     def __init__(self, queue: "FakeQueue") -> None:
         self._queue = queue
@@ -25,17 +25,17 @@ class FakeMark:
 
 
 class FakeQueue(CudaQueue):
-    """Work of the training queue is done at once, that of the other when somebody waits for it.
+    """Runs work of the training queue at once, and work of the other queue on the first wait.
 
-    That makes the worst of what a device may do: whatever is overwritten before the other queue
-    has read it arrives wrong.
+    This is the worst case of a device: data that is overwritten before the other queue has read
+    it arrives wrong.
     """
 
     def __init__(self) -> None:
         self.waited: list[int] = []
         """Threads of the host that had to wait."""
         self.followed: list[int] = []
-        """Threads that train, by each step."""
+        """Training threads, one for each step."""
         self._queue: list[tuple[FakeMark, Callable[[], object]]] = []
         self._marks: list[FakeMark] = []
 
@@ -54,7 +54,7 @@ class FakeQueue(CudaQueue):
         return nullcontext()
 
     def run_to(self, mark: FakeMark) -> None:
-        """Do what is queued up to a mark; the host has not heard of it yet."""
+        """Run queued work up to a mark, without notifying the host."""
         if any(queued is mark for queued, _ in self._queue):
             while True:
                 queued, work = self._queue.pop(0)
@@ -63,7 +63,7 @@ class FakeQueue(CudaQueue):
                     return
 
     def finish(self) -> None:
-        """Do all that is queued, and let the host know."""
+        """Run all queued work, and notify the host."""
         while self._queue:
             self._queue.pop(0)[1]()
         for mark in self._marks:

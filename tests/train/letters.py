@@ -1,4 +1,4 @@
-"""Messages as one peer might have sent them to another."""
+"""Messages as one peer might send them to another."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ __all__ = ["letter", "send"]
 
 
 def letter(body: Body, **changes: Any) -> Envelope:
-    """From a to b, in the first incarnation of both."""
+    """A message from a to b, in the first incarnation of both."""
     ends = {"source": "a", "source_incarnation": 1, "destination": "b"}
     given: dict[str, Any] = {"swarm": bytes(16), "schema": bytes(16), **ends}
     given |= {"destination_incarnation": 1}
@@ -25,6 +25,6 @@ def send(
     to: PeerId = "b",
     body: Body | None = None,
 ) -> Send:
-    """What sends a part of a snapshot, as one frame of a share unless it is another message."""
+    """The effect that sends a part of a snapshot, by default as one frame of a share."""
     body = Chunk(1, 0, 0) if body is None else body
     return Send(letter(body, destination=to, frame_bytes=size_bytes), snapshot, start_bytes)

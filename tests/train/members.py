@@ -1,4 +1,4 @@
-"""Real peers in threads of this process, that train until they are told to end."""
+"""Real peers on threads of this process, which train until a test ends them."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +19,11 @@ from ..waiting import LIMIT_S
 __all__ = ["QUICK", "Member", "accounts", "linear", "one_of", "settings", "swarm"]
 
 QUICK: Mapping[str, Any] = MappingProxyType({"gossip_s": 0.1, "seek_s": 0.05, "found_s": 0.3})
-"""Times of a swarm that is there at once."""
+"""Timeouts with which a swarm forms quickly."""
 
 
 def linear(value: float = 1.0, rows: int = 3) -> nn.Linear:
-    """A model all of whose numbers are one and the same."""
+    """A linear layer whose parameters all have one value."""
     made = nn.Linear(4, rows)
     for parameter in made.parameters():
         nn.init.constant_(parameter, value)
@@ -33,7 +33,7 @@ def linear(value: float = 1.0, rows: int = 3) -> nn.Linear:
 def settings(
     id: str | None, *, times: Mapping[str, Any] = MappingProxyType({}), **changes: Any
 ) -> PeerConfig:
-    """Settings of a peer that waits for nobody at its end, and whose protocol is `QUICK`."""
+    """Settings of a peer that does not wait for others at its end, with the `QUICK` protocol."""
     given: dict[str, Any] = {"linger_s": 0.0, "leave_s": LIMIT_S}
     return PeerConfig(id=id, protocol=ProtocolConfig(**{**QUICK, **times}), **given | changes)
 
@@ -42,9 +42,9 @@ class Member:
     """A peer that steps every few milliseconds on a thread of its own.
 
     Args:
-        peer: Which one.
-        turn: What it does in place of a plain step.
-        obeys: Whether its loop ends where it is told so.
+        peer: The peer to run.
+        turn: Called again and again in place of a plain step.
+        obeys: Whether the loop ends at a request to stop.
     """
 
     def __init__(
@@ -60,26 +60,26 @@ class Member:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Address on which the peer listens."""
         assert self.peer.address is not None
         return self.peer.address
 
     def entered(self) -> Self:
-        """Itself, once it takes part."""
+        """Wait until the peer has joined, and return this member."""
         assert self.inside.wait(LIMIT_S) and self.error is None, self.error
         return self
 
     def mixed(self) -> int:
-        """How many shares it has mixed."""
+        """Number of shares that the peer has mixed."""
         return self.peer.stats().counters.mixed
 
     def die(self) -> None:
-        """Fall silent, as one that was killed."""
+        """Fall silent, as a killed process does."""
         self.halt.set()
         self.peer._running()._fail(TransportError("killed"), ends=True)
 
     def end(self, *, at_once: bool = False) -> None:
-        """Tell it to end, and wait until it has; *at_once* it waits for no other."""
+        """End the peer and wait for its thread; *at_once*, the peer does not wait for others."""
         self.halt.set()
         if at_once:
             self.peer._stop.set()
@@ -99,7 +99,7 @@ class Member:
 
 
 def one_of(folder: Path, id: str, founders: int, *, obeys: bool = True, **changes: Any) -> Member:
-    """One of so many that found together, alike, and wait for one another at their end."""
+    """One of several equal founders, which wait for each other at their end."""
     together: dict[str, Any] = {
         "out": folder / id,
         "rendezvous": folder / "meeting",
@@ -112,7 +112,7 @@ def one_of(folder: Path, id: str, founders: int, *, obeys: bool = True, **change
 
 @contextmanager
 def swarm(*members: Member, at_once: bool = False) -> Iterator[list[Member]]:
-    """Members that take part, for as long as the block lasts; then they end."""
+    """Run members for as long as the block lasts, then end them."""
     try:
         yield [member.entered() for member in members]
     finally:
@@ -123,5 +123,5 @@ def swarm(*members: Member, at_once: bool = False) -> Iterator[list[Member]]:
 
 
 def accounts(*folders: Path) -> list[Account]:
-    """What ledgers say in the end of all lives in these folders."""
+    """Final accounts of all incarnations in the ledgers of these folders."""
     return [account for folder in folders for account in read_ledgers(folder)]

@@ -1,4 +1,4 @@
-"""What a peer can be told, and what is refused before anything starts."""
+"""Settings of a peer, which are checked before it starts."""
 
 import logging
 from pathlib import Path
@@ -48,21 +48,21 @@ def test_a_setting_out_of_range_is_named(config: Any, settings: dict[str, Any], 
         config(**settings)
 
 
-def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
+def test_a_topology_that_the_rule_cannot_use_is_refused() -> None:
     PeerConfig(rule="relaysgd", topology="ring", founders=2)
     PeerConfig(rule="relaysgd", topology="star", founders=9)
     with pytest.raises(ConfigError, match="topology is 'ring': rule 'relaysgd' needs a tree"):
         PeerConfig(rule="relaysgd", topology="ring", founders=3)
 
 
-def test_where_lives_are_counted() -> None:
+def test_the_incarnation_folder_defaults_to_the_checkpoint_folder() -> None:
     checkpoint = CheckpointConfig(folder="a text")  # type: ignore[arg-type]
     assert PeerConfig().incarnation_folder is None
     assert PeerConfig(checkpoint=checkpoint).incarnation_folder == Path("a text")
     assert PeerConfig(checkpoint=checkpoint, out=Path("out")).incarnation_folder == Path("out")
 
 
-def test_an_id_is_drawn_where_none_is_given() -> None:
+def test_a_random_id_is_drawn_by_default() -> None:
     config = PeerConfig()
     assert config.named() != config.named()
     assert PeerConfig(id="anna").named() == "anna"
@@ -75,24 +75,24 @@ GIVEN = ("tcp://node-a.example:9", "tcp://[2001:db8::7]:9")
 
 
 @pytest.mark.parametrize(
-    ("settings", "bound", "told"),
+    ("settings", "bound", "expected"),
     [
         ({}, (LOOPBACK,), (LOOPBACK,)),
         ({"advertise": ("node-a.example:9", "[2001:db8::7]:9")}, (LOOPBACK,), GIVEN),
-        # Of several addresses, those that others can reach.
+        # Of several addresses, only those that other machines can reach.
         ({}, SEVERAL, SEVERAL[1:]),
         # A loopback peer of a remote swarm only dials out.
         ({"join": ("node-a:9",)}, (LOOPBACK,), ()),
         ({"bind": None}, (), ()),
     ],
 )
-def test_others_are_told_the_addresses_that_they_can_dial(
-    settings: dict[str, Any], bound: tuple[str, ...], told: tuple[str, ...]
+def test_only_addresses_that_others_can_dial_are_advertised(
+    settings: dict[str, Any], bound: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
-    assert advertised(PeerConfig(**settings), bound) == told
+    assert advertised(PeerConfig(**settings), bound) == expected
 
 
-def test_listening_to_all_without_keys_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_listening_on_all_interfaces_without_keys_warns(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rumor"):
         (address,) = advertised(PeerConfig(bind="0.0.0.0:7700"), ("tcp://0.0.0.0:7700",))
     assert address.endswith(":7700") and "0.0.0.0" not in address

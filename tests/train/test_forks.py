@@ -1,4 +1,4 @@
-"""Forked children of a peer's process: none of them ends the peer, or is kept from ending by it."""
+"""Forked children of a peer's process neither end the peer nor are kept alive by it."""
 
 import os
 import socket
@@ -94,13 +94,13 @@ if __name__ == "__main__":
 
 
 @pytest.mark.extended
-def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
+def test_forked_children_end_without_affecting_the_peer(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    told = {"ID": "anna", "OUT": str(tmp_path / "out"), "SIGNALS": "1", "LINGER_S": "0"}
+    variables = {"ID": "anna", "OUT": str(tmp_path / "out"), "SIGNALS": "1", "LINGER_S": "0"}
     done = subprocess.run(
         [sys.executable, "script.py"],
         cwd=tmp_path,
-        env=os.environ | {f"RUMOR_{name}": value for name, value in told.items()},
+        env=os.environ | {f"RUMOR_{name}": value for name, value in variables.items()},
         capture_output=True,
         text=True,
         timeout=600,
@@ -110,7 +110,7 @@ def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_a_child_that_outlives_the_peer_cannot_use_it_and_holds_no_folder_and_no_port(
+def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(
     tmp_path: Path,
 ) -> None:
     config = PeerConfig(id="anna", out=tmp_path, linger_s=0)
@@ -164,15 +164,15 @@ if sys.argv[1] == "fails":
 @pytest.mark.parametrize(("how", "state"), [("ends", "finished"), ("fails", "failed")])
 def test_an_unclosed_peer_ends_with_the_interpreter(tmp_path: Path, how: str, state: str) -> None:
     (tmp_path / "script.py").write_text(UNCLOSED)
-    told = {"RUMOR_ID": "anna", "RUMOR_OUT": str(tmp_path / "out"), "RUMOR_LINGER_S": "0"}
+    variables = {"RUMOR_ID": "anna", "RUMOR_OUT": str(tmp_path / "out"), "RUMOR_LINGER_S": "0"}
     done = subprocess.run(
-        [sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | told, timeout=600
+        [sys.executable, "script.py", how], cwd=tmp_path, env=os.environ | variables, timeout=600
     )
     assert done.returncode == (how == "fails")
     assert f'"state": "{state}"' in (tmp_path / "out" / "peer.json").read_text()
 
 
-def test_start_and_close_do_what_the_block_does(tmp_path: Path) -> None:
+def test_start_and_close_are_equivalent_to_the_with_block(tmp_path: Path) -> None:
     peer = Peer(nn.Linear(2, 1), PeerConfig(id="anna", out=tmp_path))
     seen: list[bool] = []
     peer.on_start(lambda: seen.append(peer.weight > 0))

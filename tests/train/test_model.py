@@ -25,7 +25,7 @@ from rumor.train.model import (
 )
 from rumor.train.tensors.vector import Vector
 
-from .loop.group.processes import make_believe
+from .loop.group.processes import fake_process_group
 
 
 def layers() -> nn.Sequential:
@@ -36,7 +36,7 @@ def compiled(module: nn.Module) -> Any:
     return torch.compile(module, backend="eager")
 
 
-def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
+def test_plain_names_skip_wrappers_at_any_depth() -> None:
     model = layers()
     model[0] = compiled(nn.Sequential(compiled(nn.Linear(6, 8))))
     whole = compiled(model)
@@ -47,10 +47,10 @@ def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
     assert travelling(whole) == {"0.0.weight", "0.0.bias", "2.weight", "2.bias"}
 
 
-def test_a_plain_state_dict_is_loaded_into_a_wrapped_model() -> None:
+def test_a_wrapped_model_loads_a_plain_state_dict() -> None:
     whole, plain = compiled(layers()), layers()
     whole.load_state_dict(with_own_names(whole, plain.state_dict()))
-    assert state_dict(Extra(2, 2))["_extra_state"] == {"version": 3}, "what is no tensor stays"
+    assert state_dict(Extra(2, 2))["_extra_state"] == {"version": 3}, "extra state is kept"
     assert all(map(torch.equal, whole.parameters(), plain.parameters()))
 
 
@@ -60,12 +60,12 @@ def saved_bytes(value: object) -> int:
     return len(file.getvalue())
 
 
-def test_tensors_of_a_state_dict_have_memory_of_their_own() -> None:
+def test_tensors_of_a_state_dict_own_their_memory() -> None:
     model: Any = nn.Sequential(nn.Linear(100, 100), nn.Conv2d(4, 4, 3))
     model.to(memory_format=torch.channels_last)
     before = copy.deepcopy(model.state_dict())
     Vector(model)
-    # A view, of which torch saves all that lies beside it.
+    # The bias is a view, with which torch saves the whole storage.
     assert saved_bytes(model[0].bias.data) > 40_000
     state = state_dict(model)
     assert saved_bytes(state["0.bias"]) < 4_000
@@ -92,14 +92,16 @@ class Extra(nn.Linear):
         (torch.zeros(2, 0, 3).permute(2, 1, 0), ()),
         (torch.zeros(3, 2).t(), (1, 0)),
         (torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last), (0, 2, 3, 1)),
-        # A single row, or kernels of one number, lie there the same either way.
+        # Axes of size 1 may stand in any order.
         (torch.zeros(2, 3, 1, 1).to(memory_format=torch.channels_last), ()),
         (torch.zeros(3, 1, 2).permute(2, 1, 0), (2, 0)),
         (torch.zeros(4, 6)[:, ::2], None),
         (torch.zeros(3, 1).expand(3, 5), None),
     ],
 )
-def test_the_order_of_axes_in_memory(tensor: Tensor, order: tuple[int, ...] | None) -> None:
+def test_memory_order_is_the_order_of_axes_in_memory(
+    tensor: Tensor, order: tuple[int, ...] | None
+) -> None:
     assert memory_order(tensor) == order
 
 
@@ -114,7 +116,7 @@ class Two(nn.Module):
         self.register_buffer("kept", torch.ones(4, 4), persistent=False)
 
 
-def test_tensors_that_are_tied_by_their_data_are_shared_once_and_all_are_known() -> None:
+def test_tensors_tied_by_data_are_shared_once_with_all_aliases() -> None:
     model = Two()
     for tensor in (model.second.weight, model.frozen.weight):
         tensor.data = model.first.weight.data
@@ -141,14 +143,14 @@ def test_tensors_that_are_tied_by_their_data_are_shared_once_and_all_are_known()
         lambda model: setattr(model.frozen.bias, "data", model.second.weight.data[0]),
     ],
 )
-def test_a_parameter_that_overlaps_with_another_tensor_is_named(overlap: Any) -> None:
+def test_a_parameter_that_overlaps_another_tensor_is_refused(overlap: Any) -> None:
     model = Two()
     overlap(model)
     with pytest.raises(TrainingError, match=r"(first|second)\.weight.* overlap in memory"):
         sort_out(model)
 
 
-def test_a_frozen_parameter_of_several_parts_is_known_by_them_and_cannot_be_trained() -> None:
+def test_a_parameter_of_several_tensors_is_compared_by_them_and_cannot_be_trained() -> None:
     def model(value: float, *, trained: bool) -> nn.Module:
         made = nn.Linear(2, 2)
         codes = TwoTensor(torch.ones(3), torch.full((3,), value))
@@ -164,7 +166,7 @@ def test_a_frozen_parameter_of_several_parts_is_known_by_them_and_cannot_be_trai
 
 @pytest.mark.parametrize("encode", [Tensor.to_sparse_coo, Tensor.to_sparse_csc])
 @pytest.mark.filterwarnings("ignore:Sparse.*beta state")
-def test_frozen_parameters_may_be_sparse_and_averaged_tensors_may_not(encode: Any) -> None:
+def test_frozen_parameters_may_be_sparse_but_averaged_tensors_may_not(encode: Any) -> None:
     def model(value: float) -> nn.Module:
         made: Any = nn.Linear(2, 2)
         made.codes = nn.Parameter(encode(torch.eye(3) * value), requires_grad=False)
@@ -179,7 +181,7 @@ def test_frozen_parameters_may_be_sparse_and_averaged_tensors_may_not(encode: An
         sort_out(made)
 
 
-def test_frozen_parameters_are_known_by_name_shape_dtype_and_bits() -> None:
+def test_frozen_parameters_are_compared_by_name_shape_dtype_and_bits() -> None:
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
     model[0].requires_grad_(False)
@@ -194,7 +196,7 @@ def test_frozen_parameters_are_known_by_name_shape_dtype_and_bits() -> None:
     assert changed[0] != plain[0] and changed[1] == plain[1]
 
 
-def test_a_frozen_tensor_that_travels_under_another_name_is_not_compared() -> None:
+def test_a_frozen_tensor_that_is_averaged_under_another_name_is_not_compared() -> None:
     model = Two()
     model.frozen.weight.data = model.first.weight.data
     vector = Vector(model)
@@ -202,7 +204,7 @@ def test_a_frozen_tensor_that_travels_under_another_name_is_not_compared() -> No
     assert [each.name for each in vector.schema.frozen] == ["frozen.bias"]
 
 
-def test_very_many_frozen_parameters_are_one() -> None:
+def test_thousands_of_frozen_parameters_are_compared_as_one() -> None:
     numbers = (torch.tensor(float(i)) for i in range(4097))
     model = nn.ParameterList([nn.Parameter(each, requires_grad=False) for each in numbers])
     (found,) = frozen_tensors(model, set())
@@ -211,7 +213,7 @@ def test_very_many_frozen_parameters_are_one() -> None:
     assert frozen_tensors(model, set()) != (found,)
 
 
-def test_frozen_parameters_without_values_are_to_be_loaded_or_not_to_be_compared() -> None:
+def test_tensors_on_the_meta_device_are_refused() -> None:
     model = layers()
     model[2].requires_grad_(False).to_empty(device="meta")
     with pytest.raises(
@@ -226,7 +228,7 @@ def test_frozen_parameters_without_values_are_to_be_loaded_or_not_to_be_compared
 
 
 class Teaching(nn.Module):
-    """What is trained, what a loop moves, and a queue with its place."""
+    """A trained student, a teacher that the loop moves, a queue, and scratch memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +238,7 @@ class Teaching(nn.Module):
         self.register_buffer("scratch", torch.zeros(2), persistent=False)
 
 
-def test_what_is_local_is_neither_averaged_nor_compared() -> None:
+def test_local_tensors_are_neither_averaged_nor_compared() -> None:
     vector = Vector(Teaching(), local=("teacher", "queue", "scratch", "student.bias"))
     vector.compare_frozen()
     shared = [spec.name for spec in vector.schema.tensors if spec.shared]
@@ -245,7 +247,7 @@ def test_what_is_local_is_neither_averaged_nor_compared() -> None:
     assert local == ["student.bias", "teacher.weight", "teacher.bias", "queue", "scratch"]
 
 
-def test_a_name_that_is_not_in_the_model_or_half_of_a_tie_is_refused() -> None:
+def test_an_unknown_or_half_tied_local_name_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"local has 'quue'.*did you mean 'queue'"):
         Vector(Teaching(), local=("quue",))
     for tie in ("weight", "data"):
@@ -261,7 +263,7 @@ def test_a_name_that_is_not_in_the_model_or_half_of_a_tie_is_refused() -> None:
 
 
 def test_a_tensor_on_several_processes_is_refused() -> None:
-    with make_believe(2):
+    with fake_process_group(2):
         spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (2,)))
     model = nn.Linear(4, 1, bias=False)
     model.weight = nn.Parameter(spread)

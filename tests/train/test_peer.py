@@ -36,7 +36,7 @@ def founder(tmp_path: Path) -> Iterator[Member]:
         yield founder
 
 
-def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path) -> None:
+def test_founders_form_one_swarm_and_lose_no_weight(tmp_path: Path) -> None:
     given: dict[str, Any] = {"rendezvous": tmp_path / "r", "founders": 4, "linger_s": LIMIT_S}
     members = [member(1.0, id, out=tmp_path / id, rule=GoSGD(p=1.0), **given) for id in "abcd"]
     with swarm(*members):
@@ -49,20 +49,20 @@ def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path) -> None:
 
 
 def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
-    told = r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"
+    difference = r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"
     other = Peer(linear(rows=5), settings("b", join=(founder.address,)))
-    with pytest.raises(IncompatiblePeer, match=told), other:
+    with pytest.raises(IncompatiblePeer, match=difference), other:
         pass
     founder.peer.step()
 
 
-def test_a_member_warns_of_another_process_of_its_name(
+def test_a_member_warns_of_another_process_with_its_name(
     founder: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Peer(linear(0.0), settings("a", join=(founder.address,), join_timeout_s=LIMIT_S))
 
     def search() -> None:
-        with suppress(TransportError):  # it is stopped
+        with suppress(TransportError):  # the search is stopped
             other.start()
 
     searching = threading.Thread(target=search)
@@ -72,8 +72,8 @@ def test_a_member_warns_of_another_process_of_its_name(
     searching.join()
 
 
-@pytest.mark.parametrize("rows", [3, 1_000_000])  # of 20 MB, the first frames leave early
-def test_what_is_not_finite_is_never_mixed(rows: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [3, 1_000_000])  # of 20 MB, the first frames are sent early
+def test_non_finite_parameters_are_never_mixed(rows: int, tmp_path: Path) -> None:
     given: dict[str, Any] = {"rule": GoSGD(p=1.0), "linger_s": LIMIT_S}
     with swarm(Member(Peer(linear(1.0, rows), settings("a", out=tmp_path / "a", **given)))) as (a,):
         model = linear(0.0, rows)
@@ -93,7 +93,7 @@ def test_what_is_not_finite_is_never_mixed(rows: int, tmp_path: Path) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("steps", [100, 1])
-def test_one_alone_notices_within_a_hundred_steps_or_at_the_end(
+def test_a_lone_peer_notices_nan_within_a_hundred_steps_or_at_the_end(
     steps: int, dtype: torch.dtype
 ) -> None:
     model, taken = linear(0.0).to(dtype), 0
@@ -110,7 +110,7 @@ def test_one_alone_notices_within_a_hundred_steps_or_at_the_end(
 
 
 @pytest.mark.extended
-def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_other() -> None:
+def test_only_a_rule_that_weighs_by_samples_accepts_them() -> None:
     rule = GoSGD(p=0.5, samples=32)
     with Peer(linear(0.0), settings("a", rule=rule)) as peer:
         with pytest.raises(ConfigError, match="say how many"):
@@ -118,37 +118,37 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
         for _ in range(3):
             peer.step(samples=128)
         assert rule._batch == 128
-        # Users' may be of numpy or torch.
+        # Numbers of a user may come from NumPy or PyTorch.
         peer.step(samples=np.int64(128), lr=torch.tensor(0.1))  # type: ignore[arg-type]
-    told = "samples is 8: rule 'gosgd' does not weigh"
-    with Peer(linear(0.0), settings("a")) as peer, pytest.raises(ConfigError, match=told):
+    message = "samples is 8: rule 'gosgd' does not weigh"
+    with Peer(linear(0.0), settings("a")) as peer, pytest.raises(ConfigError, match=message):
         peer.step(samples=8)
 
 
-def test_what_is_not_a_number_is_refused_by_name() -> None:
+def test_arguments_of_the_wrong_type_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"model is a list: it must be an nn\.Module"):
         Peer([linear(0.0)])  # type: ignore[arg-type]
     with Peer(linear(0.0), settings("a")) as peer:
-        anyhow: Any = peer
+        untyped: Any = peer
         for value in ("0.1", [0.1], 1j, torch.ones(2)):
             with pytest.raises(ConfigError, match=r"^lr is .*: it must be a number"):
-                anyhow.step(lr=value)
+                untyped.step(lr=value)
             with pytest.raises(ConfigError, match=r"^loss is .* it must be"):
-                anyhow.step(loss=value)
+                untyped.step(loss=value)
             with pytest.raises(ConfigError, match=r"^accuracy is .*: it must be a number"):
-                anyhow.log(accuracy=value)
-        for method in (anyhow.merge, anyhow.average):
+                untyped.log(accuracy=value)
+        for method in (untyped.merge, untyped.average):
             for timeout_s in ("5", None, -1.0, math.nan):
                 with pytest.raises(ConfigError, match=r"timeout_s is .*: it must be"):
                     method(timeout_s=timeout_s)
         assert peer.steps == 0
-        anyhow.step(loss=np.float32(2.0), lr=np.array([0.1]))
+        untyped.step(loss=np.float32(2.0), lr=np.array([0.1]))
         peer.step(loss=torch.ones(1, 1))
         assert peer.stats().measured["loss"] == 1.0
 
 
 @pytest.mark.parametrize("end", ["merge", "leave"])
-def test_a_step_before_the_block_or_after_the_end_is_a_mistake_that_is_named(end: str) -> None:
+def test_a_step_before_the_block_or_after_the_end_is_refused(end: str) -> None:
     peer = Peer(linear(0.0), settings("a"))
     with pytest.raises(LocalProtocolError, match="with Peer"):
         peer.step()
@@ -161,7 +161,7 @@ def test_a_step_before_the_block_or_after_the_end_is_a_mistake_that_is_named(end
 
 
 @pytest.mark.extended
-def test_merge_ends_by_time_while_others_train_and_names_them(
+def test_a_merge_that_times_out_names_unfinished_members(
     founder: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Peer(linear(0.0), settings("b", join=(founder.address,))) as peer:
@@ -187,13 +187,13 @@ def test_a_merge_names_members_that_died() -> None:
         until(has_joined)
         runtime = late.peer._running()
         late.peer._stop.set()
-        runtime.close()  # without a word, as a crash
+        runtime.close()  # without a message, as in a crash
         result = founder.merge(timeout_s=LIMIT_S)
     assert result and list(result.missing) == ["b"]
     late.halt.set()
 
 
-def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_network_thread_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     def fail(reason: str) -> None:
         raise OSError(reason)
 
@@ -208,7 +208,7 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
 
 
 @pytest.mark.extended
-def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
+def test_an_error_on_closing_the_ledger_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Peer(linear(0.0), settings("a", out=tmp_path)) as peer:
@@ -217,7 +217,7 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
         close = runtime._ledger.close
 
         def fail() -> None:
-            close()  # else the file stays open, and a later test is told of it
+            close()  # otherwise the open file raises a warning in a later test
             raise OSError("no such device")
 
         runtime._ledger.close = fail
@@ -229,7 +229,7 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
 
 
 @pytest.mark.extended
-def test_a_peer_whose_clock_is_ahead_says_so(
+def test_a_peer_with_a_clock_far_ahead_cannot_join(
     founder: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 2 * 86_400)
@@ -240,14 +240,14 @@ def test_a_peer_whose_clock_is_ahead_says_so(
 
 
 @pytest.mark.extended
-def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None:
+def test_a_lone_peer_leaves_without_waiting_for_a_receiver() -> None:
     """Waiting for ``leave_s`` here would take eleven days."""
     with Peer(linear(0.0), settings("a", leave_s=1e6, linger_s=20.0)) as peer:
         peer.step()
 
 
 @pytest.mark.extended
-def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
+def test_a_merge_reports_the_distance_between_models(founder: Member) -> None:
     model = linear(0.0)
     config = settings("b", rule=GoSGD(p=0.5), linger_s=20.0, join=(founder.address,))
     with Peer(model, config) as peer:
@@ -265,14 +265,14 @@ def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
 
 
 @pytest.mark.extended
-def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
+def test_the_first_fatal_failure_is_raised_before_lesser_ones() -> None:
     with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()
         runtime._fail(TrainingError("a rule gave up"), ends=False)
         runtime.require_sound()
         with pytest.raises(TrainingError, match="a rule gave up"):
             peer.step()
-        peer.step()  # it was said once
+        peer.step()  # the error is raised only once
         runtime._fail(TrainingError("a rule gave up"), ends=False)
         runtime._fail(TrainingError("a full disk"), ends=True)
         runtime._fail(OSError("gone"), ends=True)

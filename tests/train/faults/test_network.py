@@ -1,4 +1,4 @@
-"""Faults of the network between the workers of a fleet: what they do to messages, and no more."""
+"""Network faults between the workers of a fleet, and their effect on messages."""
 
 import math
 from collections.abc import Sequence
@@ -16,20 +16,22 @@ from ...sim.fleets import LARGE, fleet_of, live_on
 IDS = ("a", "b", "c", "d")
 
 
-def weather(*faults: Fault, ids: Sequence[str] = IDS, seed: int = 0) -> NetworkFaults:
+def network_faults(*faults: Fault, ids: Sequence[str] = IDS, seed: int = 0) -> NetworkFaults:
     return NetworkFaults(read_faults(faults), ids, seed)
 
 
-def sent(found: NetworkFaults, source: int, to: int, n: int = 2000) -> list[tuple[float, ...]]:
-    """When messages arrive that are sent every millisecond and take one."""
-    return [found.arrivals(k / 1000, source, to, ((k + 1) / 1000,)) for k in range(n)]
+def arrival_times(
+    network: NetworkFaults, source: int, to: int, n: int = 2000
+) -> list[tuple[float, ...]]:
+    """Arrival times of messages that are sent every millisecond and take one millisecond."""
+    return [network.arrivals(k / 1000, source, to, ((k + 1) / 1000,)) for k in range(n)]
 
 
-Sent = tuple[float, int, int, float, bool]
+Message = tuple[float, int, int, float, bool]
 
-WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
-    "what is no fault of the network": ([fault(1.0, "crash", peer="a")], [(0.5, 0, 1, 0.7, True)]),
-    "a cut takes what is on its way and what follows until it ends": (
+CASES: dict[str, tuple[list[Fault], list[Message]]] = {
+    "other faults change nothing": ([fault(1.0, "crash", peer="a")], [(0.5, 0, 1, 0.7, True)]),
+    "a cut drops messages in flight and later ones until it ends": (
         [fault(1.0, "cut", peer="a", to="b", for_s=2.0)],
         [
             (0.5, 0, 1, 0.9, True),
@@ -39,7 +41,7 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
             (3.0, 0, 1, 3.1, True),
         ],
     ),
-    "a cut may be of one direction and toward all others": (
+    "a one-way cut drops messages to all other peers": (
         [fault(1.0, "cut", peer="a", one_way=True)],
         [
             (5.0, 0, 1, 5.1, False),
@@ -48,7 +50,7 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
             (5.0, 1, 0, 5.1, True),
         ],
     ),
-    "healing ends all cuts that have begun": (
+    "healing ends all current cuts": (
         [
             fault(1.0, "cut", peer="a"),
             fault(2.0, "partition", groups=[["a", "b"]]),
@@ -57,7 +59,7 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
         ],
         [(2.5, 0, 2, 2.6, False), (3.5, 0, 2, 3.6, True), (5.5, 0, 2, 5.6, False)],
     ),
-    "a reset takes what is on its way at that moment": (
+    "a reset drops messages in flight": (
         [fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.0)],
         [
             (0.9, 0, 1, 0.95, True),
@@ -69,64 +71,66 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
             (0.9, 1, 2, 1.1, True),
         ],
     ),
-    "a reset happens once unless it is to happen again": (
+    "a reset without an interval happens once": (
         [fault(1.0, "reset")],
         [(0.9, 2, 3, 1.1, False), (1.1, 2, 3, 7.0, True)],
     ),
-    "what concerns one peer leaves links of others alone": (
+    "a fault of one peer spares the links of other peers": (
         [fault(0.0, "loss", rate=1.0, peer="a")],
         [(1.0, 0, 1, 1.1, False), (1.0, 2, 0, 1.1, False), (1.0, 1, 2, 1.1, True)],
     ),
 }
 
 
-@pytest.mark.parametrize(("faults", "messages"), WAYS.values(), ids=WAYS)
-def test_messages_arrive_as_before_or_not_at_all(faults: list[Fault], messages: list[Sent]) -> None:
-    found = weather(*faults)
+@pytest.mark.parametrize(("faults", "messages"), CASES.values(), ids=CASES)
+def test_messages_arrive_on_time_or_not_at_all(
+    faults: list[Fault], messages: list[Message]
+) -> None:
+    network = network_faults(*faults)
     for start_s, source, to, stop_s, arrives in messages:
-        assert found.arrivals(start_s, source, to, (stop_s,)) == ((stop_s,) if arrives else ())
+        assert network.arrivals(start_s, source, to, (stop_s,)) == ((stop_s,) if arrives else ())
     if any(each["kind"] == "heal" for each in faults):
-        assert found.healed_s() == [3.0]
+        assert network.healed_s() == [3.0]
 
 
-def test_the_next_reset_is_the_first_after_a_time() -> None:
+def test_next_reset_s_is_the_first_reset_after_a_time() -> None:
     first = fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.2)
-    found = weather(first, fault(9.0, "reset", for_s=3.0))
+    network = network_faults(first, fault(9.0, "reset", for_s=3.0))
     after = (-math.inf, 0.9, 1.0, 1.4, 1.5, 2.0, 8.9, 9.0)
-    assert [found.next_reset_s(s) for s in after] == [1.0, 1.0, 1.5, 1.5, 2.0, 9.0, 9.0, math.inf]
-    assert weather().next_reset_s(0.0) == math.inf
+    assert [network.next_reset_s(s) for s in after] == [1.0, 1.0, 1.5, 1.5, 2.0, 9.0, 9.0, math.inf]
+    assert network_faults().next_reset_s(0.0) == math.inf
 
 
-def test_as_many_messages_are_lost_as_was_asked_for() -> None:
-    found = sent(weather(fault(0.0, "loss", rate=0.3)), 0, 1)
-    assert np.mean([not times for times in found]) == pytest.approx(0.3, abs=0.04)
+def test_the_fraction_of_lost_messages_matches_the_rate() -> None:
+    arrivals = arrival_times(network_faults(fault(0.0, "loss", rate=0.3)), 0, 1)
+    assert np.mean([not times for times in arrivals]) == pytest.approx(0.3, abs=0.04)
 
 
-def test_duplicates_come_soon_after_and_replays_up_to_minutes_later() -> None:
-    twice = sent(weather(fault(0.0, "duplicate", rate=0.5)), 0, 1)
+def test_duplicates_arrive_soon_and_replays_up_to_minutes_later() -> None:
+    twice = arrival_times(network_faults(fault(0.0, "duplicate", rate=0.5)), 0, 1)
     copies = [times[1] - times[0] for times in twice if len(times) == 2]
     assert len(copies) / len(twice) == pytest.approx(0.5, abs=0.05)
     assert 0 <= min(copies) <= max(copies) < 0.005
-    again = sent(weather(fault(0.0, "replay", rate=0.5)), 0, 1)
+    again = arrival_times(network_faults(fault(0.0, "replay", rate=0.5)), 0, 1)
     late = [times[1] - times[0] for times in again if len(times) == 2]
     assert np.mean(late) == pytest.approx(REPLAY_S_MAX / 2, rel=0.1)
     assert max(late) < REPLAY_S_MAX
 
 
-def test_a_delay_has_a_least_and_a_heavy_tail() -> None:
-    found = sent(weather(fault(0.0, "delay", by_s=0.1)), 0, 1)
-    late = np.array([times[0] for times in found]) - np.arange(1, 2001) / 1000
+def test_delays_have_a_minimum_and_a_heavy_tail() -> None:
+    arrivals = arrival_times(network_faults(fault(0.0, "delay", by_s=0.1)), 0, 1)
+    late = np.array([times[0] for times in arrivals]) - np.arange(1, 2001) / 1000
     assert late.min() >= 0.1 - 1e-9
     assert np.median(late) < 0.2
     assert (late > 1.0).mean() == pytest.approx(0.01, abs=0.01)
 
 
-def test_to_take_a_fault_away_shifts_no_draw_of_another() -> None:
+def test_removing_a_fault_does_not_change_draws_of_other_faults() -> None:
     loss, copies = fault(0.0, "loss", rate=0.3), fault(0.5, "duplicate", rate=0.3, for_s=1.0)
     other = fault(0.2, "loss", rate=1.0, peer="c", for_s=0.5)
-    both = sent(weather(loss, copies, other), 0, 1)
-    assert sent(weather(loss, copies), 0, 1) == both
-    alone = sent(weather(loss), 0, 1)
+    both = arrival_times(network_faults(loss, copies, other), 0, 1)
+    assert arrival_times(network_faults(loss, copies), 0, 1) == both
+    alone = arrival_times(network_faults(loss), 0, 1)
     assert [bool(times) for times in alone] == [bool(times) for times in both]
     assert all(one[0] == two[0] for one, two in zip(alone, both, strict=True) if one)
 
@@ -135,17 +139,17 @@ def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:
     fleet = fleet_of(fault(5.0, "partition", groups=[[0, 1]], for_s=20.0), steps=500)
     live_on(fleet, 24.9)
     for index, worker in enumerate(fleet.workers):
-        there = {member.id for member in worker.protocol.table.live()}
-        assert there == ({"peer-0", "peer-1"} if index < 2 else {"peer-2", "peer-3"})
+        live = {member.id for member in worker.protocol.table.live()}
+        assert live == ({"peer-0", "peer-1"} if index < 2 else {"peer-2", "peer-3"})
     live_on(fleet, 40.0)
     assert all(len(worker.protocol.table.live()) == 4 for worker in fleet.workers)
     assert fleet.faults is not None
-    # The preset dials the dead again after 5 s at the latest.
+    # The preset redials dead members within 5 s.
     figures = fleet.faults.fault_report.figures()
     assert figures["heal_s"] < 10.0 and figures["unhealed"] == 0
 
 
-def test_connections_that_are_reset_again_and_again_let_shares_through_in_between() -> None:
+def test_shares_pass_between_repeated_connection_resets() -> None:
     # A share of 2 MiB takes 84 ms.
     network = NetworkConfig(latency_s=0.0005, bandwidth_mbit=200)
     reset = fault(3.0, "reset", every_s=0.2)
@@ -157,7 +161,7 @@ def test_connections_that_are_reset_again_and_again_let_shares_through_in_betwee
 
 
 @pytest.mark.parametrize(
-    "trouble",
+    "network_fault",
     [
         fault(2.0, "loss", rate=0.3),
         fault(2.0, "duplicate", rate=0.5),
@@ -165,10 +169,10 @@ def test_connections_that_are_reset_again_and_again_let_shares_through_in_betwee
         fault(2.0, "delay", by_s=0.5),
         fault(2.0, "cut", peer=1, one_way=True, for_s=15.0),
     ],
-    ids=lambda trouble: str(trouble["kind"]),
+    ids=lambda network_fault: str(network_fault["kind"]),
 )
-def test_no_fault_of_the_network_loses_or_makes_a_unit(trouble: Fault) -> None:
-    fleet = live_on(fleet_of(trouble, network="wan"))
-    found = fleet.audit()
-    assert found.died == found.burned == 0
+def test_network_faults_neither_lose_nor_create_weight(network_fault: Fault) -> None:
+    fleet = live_on(fleet_of(network_fault, network="wan"))
+    account = fleet.audit()
+    assert account.died == account.burned == 0
     assert [worker.steps for worker in fleet.workers] == [300] * 4

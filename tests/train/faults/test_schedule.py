@@ -1,4 +1,4 @@
-"""Schedules of faults: read, held against a run, written again."""
+"""Fault schedules: reading, checking against a run, and writing."""
 
 import json
 from pathlib import Path
@@ -44,14 +44,14 @@ def read(*entries: object) -> tuple[Fault, ...]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_fault_is_read_checked_and_written_as_it_was(kind: str) -> None:
+def test_a_fault_round_trips_through_reading_and_writing(kind: str) -> None:
     entry = {"at_s": 3.0, "kind": kind} | {name: FIELDS[name] for name in KINDS[kind].takes}
     faults = read(entry)
     check_faults(faults, PEERS)
     assert faults_as_json(faults) == [entry]
 
 
-def test_faults_come_in_order_of_time_and_those_of_one_time_as_they_stand() -> None:
+def test_faults_are_sorted_by_time_and_ties_keep_file_order() -> None:
     faults = read(
         {"at_s": 3, "kind": "heal"},
         {"at_s": 1, "kind": "leave", "peer": 0},
@@ -60,7 +60,7 @@ def test_faults_come_in_order_of_time_and_those_of_one_time_as_they_stand() -> N
     assert [fault.kind for fault in faults] == ["leave", "crash", "heal"]
 
 
-def test_a_schedule_is_read_from_a_file_unless_that_is_none(tmp_path: Path) -> None:
+def test_a_schedule_is_read_from_a_valid_file_only(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_faults(path)
@@ -102,7 +102,9 @@ def test_a_schedule_is_read_from_a_file_unless_that_is_none(tmp_path: Path) -> N
         ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": 3}, "peers is 3: it must be a l"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_place_and_remedy(entry: object, message: str) -> None:
+def test_an_invalid_fault_is_refused_with_its_number_and_a_remedy(
+    entry: object, message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         read({"at_s": 0, "kind": "heal"}, entry)
     assert message in str(caught.value)
@@ -116,7 +118,7 @@ def test_what_is_wrong_is_named_with_place_and_remedy(entry: object, message: st
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-def test_what_is_not_a_list_of_faults_is_refused(text: str, message: str) -> None:
+def test_malformed_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_faults(text)
 
@@ -136,15 +138,15 @@ def test_what_is_not_a_list_of_faults_is_refused(text: str, message: str) -> Non
         ({"at_s": 1, "kind": "crash", "peer": "join-3"}, "'join-3' is not a peer of this run"),
     ],
 )  # fmt: skip
-def test_a_fault_of_no_peer_of_the_run_is_refused(entry: object, message: str) -> None:
-    # Sorted by time the second row comes first: messages name it as the file has it.
+def test_faults_with_invalid_peers_are_refused(entry: object, message: str) -> None:
+    # The second row sorts first by time, but messages number it by its place in the file.
     faults = read({"at_s": 2, "kind": "join", "count": 2}, entry)
     with pytest.raises(ConfigError) as caught:
         check_faults(faults, PEERS)
     assert message in str(caught.value)
 
 
-def test_newcomers_can_be_named_before_they_exist_but_so_many_as_nobody_can_run() -> None:
+def test_faults_may_name_newcomers_but_too_many_joins_are_refused() -> None:
     join = {"at_s": 1, "kind": "join", "count": 2}
     check_faults(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)
     with pytest.raises(ConfigError, match=r"count is 100000000: it must be a whole number from 1"):
@@ -154,17 +156,17 @@ def test_newcomers_can_be_named_before_they_exist_but_so_many_as_nobody_can_run(
         check_faults(joins, PEERS)
 
 
-def test_a_kind_that_a_command_cannot_do_is_refused() -> None:
+def test_a_fault_kind_that_a_command_does_not_support_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"fault 1: diverge cannot be done here\. What can"):
         check_faults(read({"at_s": 1, "kind": "diverge", "peer": 0}), PEERS, LIVE_KINDS)
 
 
-def test_faults_that_a_program_made_are_checked_too() -> None:
+def test_faults_created_in_code_are_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"fault 1 \(loss\): rate is 2: it must be a probability"):
         check_faults([Fault(at_s=0, kind="loss", rate=2)], PEERS)
 
 
-def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
+def test_resolve_replaces_indices_and_keeps_numeric_names() -> None:
     faults = read(
         {"at_s": 0, "kind": "cut", "peer": 0, "to": "7"},
         {"at_s": 1, "kind": "partition", "groups": [[0, 1], [2]]},
@@ -176,7 +178,7 @@ def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
     assert restart.peers == ("7",)
 
 
-def test_the_largest_factor_counts_and_an_end_takes_only_its_own_away() -> None:
+def test_the_largest_active_slowness_factor_applies() -> None:
     slowness = Slowness()
     three, five = slowness.begin("a", 3.0), slowness.begin("a", 5.0)
     assert (slowness.of("a"), slowness.of("b")) == (5.0, 1.0)
@@ -192,11 +194,11 @@ def test_the_largest_factor_counts_and_an_end_takes_only_its_own_away() -> None:
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
 
-with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
+with_docs = pytest.mark.skipif(not PAGE.exists(), reason="needs the docs")
 
 
 @with_docs
-def test_the_table_of_the_docs_says_what_the_code_does() -> None:
+def test_the_table_in_the_docs_matches_the_fault_kinds() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name, kind in KINDS.items():
         needs, may = (", ".join(f"`{field}`" for field in part) for part in (kind.needs, kind.may))
@@ -207,7 +209,7 @@ def test_the_table_of_the_docs_says_what_the_code_does() -> None:
 
 
 @with_docs
-def test_the_schedule_in_the_docs_can_be_read() -> None:
+def test_the_schedule_in_the_docs_is_valid() -> None:
     page = PAGE.read_text(encoding="utf-8")
     example = page.split("```json\n")[1].split("```")[0]
     faults = read_faults(example)

@@ -1,4 +1,4 @@
-"""Two processes train in somebody else's trainer; one is killed and resumes from its checkpoint."""
+"""Two processes train in the trainer of another library; one is killed and resumes."""
 
 import json
 from pathlib import Path
@@ -16,20 +16,20 @@ from ...waiting import LIMIT_S, until
 __all__ = ["SAVED", "kill_and_resume"]
 
 SAVED = 20
-"""The step after which a script writes a checkpoint, once: no kill can tear it."""
+"""Step after which a script writes its only checkpoint, so that no kill can damage it."""
 
 
 def _started(folder: Path, id: str, *, resume: bool) -> Forked:
-    told: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
-    told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
-    told |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
-    # The one that is killed finds the other again, however long that takes.
-    told |= {"GOSSIP_S": 0.1, "SEEK_S": 0.05, "SUSPECT_S": 2.0, "DEAD_S": 5.0}
-    told |= {"FOUND_ALONE_S": LIMIT_S}
+    variables: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
+    variables |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
+    variables |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
+    # The killed process finds the other again, however long that takes.
+    variables |= {"GOSSIP_S": 0.1, "SEEK_S": 0.05, "SUSPECT_S": 2.0, "DEAD_S": 5.0}
+    variables |= {"FOUND_ALONE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
+        for name, value in variables.items():
             patch.setenv(f"RUMOR_{name}", str(value))
-        # A script trains until this file is there.
+        # A script trains until this file exists.
         patch.setenv("OVER", str(folder / "over"))
         patch.setenv("RESUME", "1" if resume else "")
         return forked(folder / f"{id}.log", str(folder / "script.py"))
@@ -41,15 +41,15 @@ def _steps(folder: Path) -> list[int]:
 
 
 def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
-    """Do it, and check that steps go on where they stood and that weight adds up.
+    """Kill one process and resume it; check that its steps continue and that weight adds up.
 
     Args:
-        folder: For everything.
-        script: It trains a peer as its environment says.
-        saved: What is there in the peer's folder once its checkpoint is whole.
+        folder: For all files.
+        script: Trains a peer that its environment configures.
+        saved: A file in the peer's folder that exists once its checkpoint is complete.
 
     Returns:
-        What the peer that was killed wrote at its end.
+        The final report of the killed peer.
     """
     (folder / "script.py").write_text(script)
     running = {id: _started(folder, id, resume=False) for id in "ab"}
@@ -79,7 +79,7 @@ def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
     lives = read_ledgers(b)
     assert len(lives) == 2 and lives[0].life[0] == lives[1].life[0] == "b"
     assert lives[0].life[1] < lives[1].life[1]
-    # The newcomer founds nothing: what the first founded died with it, or is with the others.
+    # The second incarnation founds nothing: the weight of the first died, or is with the other.
     assert lives[1].founded == 0
     whole = audit([*read_ledgers(folder / "a"), *lives], {lives[0].life})
     assert whole.balanced and whole.held > 0

@@ -19,7 +19,7 @@ accelerate: Any = pytest.importorskip("accelerate", reason="needs rumor[accelera
 pytestmark = [
     pytest.mark.integrations,
     pytest.mark.live,
-    # What the library warns of is its own.
+    # Libraries raise warnings that do not concern rumor.
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -41,7 +41,7 @@ class Tied(nn.Module):
 
 
 class Ignored:
-    """In the place of what a checkpoint has of a peer."""
+    """Takes the place of a peer in a checkpoint."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -82,7 +82,7 @@ def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: boo
     again.load_state(tmp_path)
     assert back.id == peer.id and back.steps == 5
     loaded = [other.state_dict()]
-    # Who knows nothing of peers reads it as any of Accelerate's.
+    # A script without peers reads the checkpoint like any other of Accelerate.
     plain = accelerate.Accelerator(cpu=True)
     plain.register_for_checkpointing(Ignored())
     loaded.append(plain.prepare(Tied()).state_dict())
@@ -96,13 +96,13 @@ def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: boo
 
 def test_groups_of_processes_are_refused() -> None:
     class Group:
-        """As an Accelerator that torchrun has started."""
+        """Stands in for an Accelerator that torchrun has started."""
 
         num_processes = 2
         distributed_type = "DistributedType.MULTI_GPU"
 
     class Engine:
-        """As one with DeepSpeed."""
+        """Stands in for an Accelerator with DeepSpeed."""
 
         num_processes = 1
         distributed_type = "DistributedType.DEEPSPEED"
@@ -114,7 +114,7 @@ def test_groups_of_processes_are_refused() -> None:
         keep_in_checkpoints(Engine(), peer)
 
 
-def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+def test_a_killed_process_resumes_and_weight_is_exact(tmp_path: Path) -> None:
     script = f"""
 import os, time
 from pathlib import Path
@@ -124,14 +124,14 @@ from torch import nn
 from rumor.train import Peer, environment
 from rumor.train.integrations.accelerate import keep_in_checkpoints
 
-told = environment()
+env = environment()
 accelerator = Accelerator(cpu=True)
 net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 model, optimizer = accelerator.prepare(net, torch.optim.Adam(net.parameters(), lr=0.01))
 peer = Peer(model, checkpoints=False)
 keep_in_checkpoints(accelerator, peer)
 if os.environ["RESUME"]:
-    accelerator.load_state(told.out / "kept")
+    accelerator.load_state(env.out / "kept")
 with peer:
     while not Path(os.environ["OVER"]).exists():
         inputs = torch.randn(8, 4)
@@ -141,8 +141,8 @@ with peer:
         optimizer.step()
         peer.step(loss=loss)
         if peer.steps == {SAVED}:
-            accelerator.save_state(told.out / "draft")
-            (told.out / "draft").rename(told.out / "kept")
+            accelerator.save_state(env.out / "draft")
+            (env.out / "draft").rename(env.out / "kept")
         time.sleep(0.005)
 """
     kill_and_resume(tmp_path, script, "kept")

@@ -1,4 +1,4 @@
-"""What the callbacks of all trainers have in common, without any of them."""
+"""The common part of the callbacks of all trainers, without any trainer."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def config(**settings: Any) -> PeerConfig:
     return settings_of(None, {"protocol": QUICK, "linger_s": 0.0} | settings)
 
 
-def test_settings_are_fields_of_a_peers_configuration() -> None:
+def test_settings_override_fields_of_the_peer_config() -> None:
     own = {"join": "tcp://node-a:7700", "out": "a", "rule": GoSGD(p=0.25)}
     given = settings_of(PeerConfig(linger_s=3.0), own)
     assert isinstance(given.rule, GoSGD) and given.rule.p == 0.25
@@ -47,7 +47,7 @@ def test_settings_are_fields_of_a_peers_configuration() -> None:
         ({"checkpoint": CheckpointConfig(folder=Path("a"))}, "for loops of your own"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         settings_of(None, settings)
     assert message in str(refused.value) and "\n" not in str(refused.value)
@@ -80,7 +80,7 @@ def test_a_guest_steps_and_merges(tmp_path: Path) -> None:
     assert (report["state"], report["accuracy"]) == ("finished", 0.75)
 
 
-def test_groups_of_several_rates_are_refused_where_the_rule_goes_by_them() -> None:
+def test_several_learning_rates_are_refused_if_the_rule_uses_the_rate() -> None:
     guest = Guest(config(rule="d2", founders=1), signals=False)
     guest.begin(nn.Linear(2, 2), 1, None)
     guest.about_to_step([{"lr": 0.1}, {"lr": 0.1}])
@@ -91,7 +91,7 @@ def test_groups_of_several_rates_are_refused_where_the_rule_goes_by_them() -> No
 
 
 @pytest.mark.extended
-def test_begun_anew_it_is_a_later_incarnation(
+def test_beginning_again_starts_a_later_incarnation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     guest, model = Guest(config(out=tmp_path)), nn.Linear(2, 2)
@@ -104,7 +104,7 @@ def test_begun_anew_it_is_a_later_incarnation(
 
 
 @pytest.mark.extended
-def test_the_end_of_another_peer_may_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_another_peer_can_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
     guest = Guest(config())
     peer = guest.begin(nn.Linear(2, 2), 1, None)
     monkeypatch.setattr(type(peer), "ended_by", "peer-3")
@@ -113,27 +113,29 @@ def test_the_end_of_another_peer_may_end_training(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def asked() -> Any:
-    """Signals that came to a handler of the script's own."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
-    yield came
+def received_signals() -> Any:
+    """Signals that a handler of the script has received."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: received.append(number))
+    yield received
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_after_a_signal_it_takes_no_step_and_leaves(tmp_path: Path, asked: list[int]) -> None:
+def test_a_guest_leaves_after_a_signal_without_a_step(
+    tmp_path: Path, received_signals: list[int]
+) -> None:
     guest = Guest(config(out=tmp_path), signals=True)
     peer = guest.begin(nn.Linear(2, 2), 1, None)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert guest.was_called and guest.stepped()
     assert peer.steps == 0
     guest.end()
-    assert peer.stats().has_left and asked == [signal.SIGUSR1]
+    assert peer.stats().has_left and received_signals == [signal.SIGUSR1]
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "left"
 
 
-def test_signals_are_those_of_the_environment_unless_given(
-    monkeypatch: pytest.MonkeyPatch, asked: list[int]
+def test_signal_handling_follows_the_environment_by_default(
+    monkeypatch: pytest.MonkeyPatch, received_signals: list[int]
 ) -> None:
     monkeypatch.setenv("RUMOR_SIGNALS", "1")
     ours = signal.getsignal(signal.SIGUSR1)
@@ -146,12 +148,12 @@ def test_signals_are_those_of_the_environment_unless_given(
 
 
 @pytest.mark.extended
-def test_where_there_is_no_swarm_it_gives_the_signals_back(asked: list[int]) -> None:
+def test_signal_handlers_are_restored_if_no_swarm_is_found(received_signals: list[int]) -> None:
     ours = signal.getsignal(signal.SIGUSR1)
-    # Nobody listens there, and nobody can.
-    nobody = config(join="tcp://127.0.0.1:1", join_timeout_s=0.2)
+    # No peer can listen on port 1.
+    unreachable = config(join="tcp://127.0.0.1:1", join_timeout_s=0.2)
     with pytest.raises(TransportError):
-        Guest(nobody, signals=True).begin(nn.Linear(2, 2), 1, None)
+        Guest(unreachable, signals=True).begin(nn.Linear(2, 2), 1, None)
     assert signal.getsignal(signal.SIGUSR1) is ours
 
 
@@ -178,7 +180,7 @@ if sys.argv[2] == "raise":
         ("return", "failed", "SystemExit: the process ended while training"),
     ],
 )
-def test_a_process_that_ends_in_the_middle_leaves(
+def test_a_process_that_ends_during_training_reports_a_failure(
     tmp_path: Path, how: str, state: str, error: str
 ) -> None:
     script = [sys.executable, "-c", SCRIPT, str(tmp_path), how]
@@ -195,7 +197,7 @@ def test_a_process_that_ends_in_the_middle_leaves(
         ("lightning", ("lightning.pytorch", "pytorch_lightning"), "lightning"),
     ],
 )
-def test_without_its_library_a_callback_names_the_extra(
+def test_a_callback_without_its_library_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, module: str, absent: tuple[str, ...], extra: str
 ) -> None:
     name = f"rumor.train.integrations.{module}"
@@ -206,7 +208,7 @@ def test_without_its_library_a_callback_names_the_extra(
         import_module(name)
 
 
-def test_lightning_may_be_installed_by_its_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lightning_may_be_installed_as_pytorch_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "rumor.train.integrations.lightning"
     other: Any = ModuleType("pytorch_lightning")
     other.Callback = type("Callback", (), {})

@@ -22,7 +22,7 @@ lightning: Any = pytest.importorskip("lightning", reason="needs rumor[lightning]
 pytestmark = [
     pytest.mark.integrations,
     pytest.mark.live,
-    # What the library warns of is its own.
+    # Libraries raise warnings that do not concern rumor.
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -56,7 +56,7 @@ class Net(lightning.LightningModule):
 
 
 class After(lightning.Callback):
-    """Calls something after so many steps."""
+    """Calls a function after a number of steps."""
 
     def __init__(self, steps: int, call: Callable[[Any], None]) -> None:
         self.steps, self.call = steps, call
@@ -75,13 +75,13 @@ def trainer(out: Path, *callbacks: Any, **changes: Any) -> Any:
     kept = lightning.pytorch.callbacks.ModelCheckpoint(
         out, every_n_train_steps=10, save_top_k=-1, filename="{step}"
     )
-    told: dict[str, Any] = {"max_steps": 20, "logger": False, "accelerator": "cpu"}
-    told |= {"enable_progress_bar": False, "enable_model_summary": False}
-    told |= {"default_root_dir": out, "callbacks": [*callbacks, kept]}
-    return lightning.Trainer(**(told | changes))
+    arguments: dict[str, Any] = {"max_steps": 20, "logger": False, "accelerator": "cpu"}
+    arguments |= {"enable_progress_bar": False, "enable_model_summary": False}
+    arguments |= {"default_root_dir": out, "callbacks": [*callbacks, kept]}
+    return lightning.Trainer(**(arguments | changes))
 
 
-def test_it_validates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
+def test_a_trainer_with_a_peer_validates_saves_and_ends(tmp_path: Path) -> None:
     rumor = callback(out=tmp_path / "peer", log_every=1, rule=GoSGD(p=0.5))
     loop = trainer(tmp_path / "t", rumor, accumulate_grad_batches=3)
     loop.fit(Net(), data(), data())
@@ -99,16 +99,16 @@ def test_it_validates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
     assert report["accuracy"] == pytest.approx(float(loop.callback_metrics["val_acc"]))
 
 
-def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped(
+def test_a_resumed_run_ends_like_an_uninterrupted_one(
     tmp_path: Path,
 ) -> None:
-    def begun() -> Net:
+    def seeded_net() -> Net:
         torch.manual_seed(0)
         return Net()
 
-    whole = begun()
+    whole = seeded_net()
     trainer(tmp_path / "whole", callback()).fit(whole, data())
-    trainer(tmp_path / "t", rumor := callback(), max_steps=10).fit(begun(), data())
+    trainer(tmp_path / "t", rumor := callback(), max_steps=10).fit(seeded_net(), data())
     again = Net()
     back = callback()
     trainer(tmp_path / "t", back).fit(again, data(), ckpt_path=tmp_path / "t" / "step=10.ckpt")
@@ -119,23 +119,23 @@ def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped
         assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_a_checkpoint_that_knows_of_no_peer_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_checkpoint_without_a_peer_can_be_resumed(tmp_path: Path) -> None:
     trainer(tmp_path, max_steps=10).fit(Net(), data())
     rumor = callback()
     trainer(tmp_path, rumor).fit(Net(), data(), ckpt_path=tmp_path / "step=10.ckpt")
     assert rumor.peer.steps == 20
 
 
-def test_a_signal_leaves_and_is_passed_on_to_who_handled_it_before(tmp_path: Path) -> None:
-    asked: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
+def test_a_signal_leaves_the_swarm_and_reaches_the_earlier_handler(tmp_path: Path) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: received.append(number))
     try:
         rumor = callback(out=tmp_path / "peer", signals=True)
         kill = After(3, lambda loop: os.kill(os.getpid(), signal.SIGUSR1))
         trainer(tmp_path / "t", kill, rumor).fit(Net(), data())
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert asked == [signal.SIGUSR1] and rumor.peer.steps < 20
+    assert received == [signal.SIGUSR1] and rumor.peer.steps < 20
     report = json.loads((tmp_path / "peer" / "peer.json").read_text())
     assert report["state"] == "left"
 
@@ -151,7 +151,7 @@ def test_a_failure_ends_the_peer_too(tmp_path: Path) -> None:
     assert (report["state"], report["error"]) == ("failed", "RuntimeError: out of memory")
 
 
-def test_modules_that_step_by_themselves_or_return_nothing_train(tmp_path: Path) -> None:
+def test_a_module_with_manual_optimization_and_no_returned_loss_trains(tmp_path: Path) -> None:
     class Manual(Net):
         def __init__(self) -> None:
             super().__init__()
@@ -177,7 +177,7 @@ def test_modules_that_step_by_themselves_or_return_nothing_train(tmp_path: Path)
 )
 def test_groups_of_processes_are_refused(world_size: int, strategy: str, message: str) -> None:
     class Loop:
-        """As a Trainer with several devices."""
+        """Stands in for a Trainer with several devices."""
 
         global_step = 0
 
@@ -187,7 +187,7 @@ def test_groups_of_processes_are_refused(world_size: int, strategy: str, message
         callback().on_train_start(Loop(), Net())
 
 
-def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+def test_a_killed_process_resumes_and_weight_is_exact(tmp_path: Path) -> None:
     script = f"""
 import os, time
 from pathlib import Path
@@ -197,10 +197,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from rumor.train import environment
 from rumor.train.integrations.lightning import RumorCallback
 
-told = environment()
+env = environment()
 inputs = torch.randn(64, 4)
 data = DataLoader(TensorDataset(inputs, (inputs.sum(1) > 0).long()), 4)
-saved = told.out / "kept.ckpt"
+saved = env.out / "kept.ckpt"
 
 
 class Net(lightning.LightningModule):
@@ -222,14 +222,14 @@ class Pace(lightning.Callback):
     def on_train_batch_end(self, trainer, module, *rest):
         time.sleep(0.005)
         if trainer.global_step == {SAVED}:
-            trainer.save_checkpoint(told.out / "draft.ckpt")
-            (told.out / "draft.ckpt").rename(saved)
+            trainer.save_checkpoint(env.out / "draft.ckpt")
+            (env.out / "draft.ckpt").rename(saved)
         trainer.should_stop = Path(os.environ["OVER"]).exists()
 
 
 trainer = lightning.Trainer(max_steps=10**6, logger=False, accelerator="cpu",
     enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
-    callbacks=[RumorCallback(), Pace()], default_root_dir=told.out)
+    callbacks=[RumorCallback(), Pace()], default_root_dir=env.out)
 trainer.fit(Net(), data, data, ckpt_path=saved if os.environ["RESUME"] else None)
 """
     report = kill_and_resume(tmp_path, script, "kept.ckpt")

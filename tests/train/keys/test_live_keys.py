@@ -1,4 +1,4 @@
-"""Real peers with keys: members train, everybody else is kept out, the revoked are cut off."""
+"""Real peers with keys: members train, other peers are refused, revoked members cut off."""
 
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,20 @@ def keys(tmp_path: Path) -> Swarm:
 
 
 def machine(keys: Swarm, name: str, founders: int = 1, **changes: Any) -> Member:
-    """A peer with a key, and a roster of its own that is the newest one."""
+    """A peer with a key and its own copy of the newest roster."""
     key, roster = keys.folder / f"{name}.key", keys.file(f"{name}.roster")
     given = {"rendezvous": None, "key": key, "roster": roster, "rule": "gosgd:p=1"}
     return one_of(keys.folder, name, founders, **given | changes)
 
 
 def address_of(member: Member) -> str:
-    """Where it listens, without its key."""
+    """Address of a member, without its key."""
     until(lambda: member.peer.address is not None)
     return bare_address(member.address)
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_members_train_together_by_the_address_alone(
+def test_members_with_keys_need_only_an_address_to_join(
     keys: Swarm, shared_memory: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = {"shared_memory": shared_memory}
@@ -53,7 +53,7 @@ def test_members_train_together_by_the_address_alone(
     assert "without keys" not in caplog.text
 
 
-def test_those_without_a_valid_key_stay_outside_and_training_goes_on(
+def test_a_peer_without_a_valid_key_is_refused_and_training_continues(
     keys: Swarm, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = machine(keys, "m1").entered()
@@ -61,7 +61,7 @@ def test_those_without_a_valid_key_stay_outside_and_training_goes_on(
     keys.machine("m4")
     joins: dict[str, Any] = {"join": address_of(one), "rule": "gosgd"}
     unknown = machine(keys, "m4", **joins)
-    # Of refusals one line is written in ten seconds, whoever is refused.
+    # Refusals are logged at most once in ten seconds, for all peers together.
     until(lambda: f"is not in version {version} of the roster" in caplog.text)
     until(lambda: "refuses this machine's key, which its roster does not list" in caplog.text)
     bare = one_of(keys.folder / "bare", "m1", 1, rendezvous=None, join_timeout_s=1, **joins)
@@ -72,16 +72,16 @@ def test_those_without_a_valid_key_stay_outside_and_training_goes_on(
     one.end()
 
 
-def test_a_key_for_another_name_is_refused_at_the_start(keys: Swarm) -> None:
+def test_a_key_for_another_name_is_refused_at_startup(keys: Swarm) -> None:
     thief = settings("m2", key=keys.folder / "m1.key", roster=keys.file())
     with pytest.raises(ConfigError, match="the roster lists this machine as m1"):
         Peer(linear(), thief).__enter__()
 
 
-def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(
+def test_all_weight_is_accounted_for_after_a_revocation(
     keys: Swarm, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Each step pushes: something is in flight whenever somebody is cut off.
+    # Each step pushes, so that shares are in flight when a member is cut off.
     one = machine(keys, "m1", 3, topology="complete")
     joins: dict[str, Any] = {"join": address_of(one), "topology": "complete"}
     others = [machine(keys, name, 3, **joins) for name in ("m2", "m3")]
@@ -91,7 +91,7 @@ def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(
     keys.revoke("m3")
     keys.file("m1.roster")
     until(lambda: caplog.text.count("m3 is no longer admitted: its key was revoked") == 2)
-    # Nobody talks to it any more, not even to tell it why; what it still had is lost with it.
+    # No member sends it messages any more, not even a reason; its weight dies with it.
     others[1].die()
     others[1].end(at_once=True)
     for member in (one, others[0]):

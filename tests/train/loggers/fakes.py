@@ -1,4 +1,4 @@
-"""Loggers of one's own."""
+"""Loggers as a user might write them."""
 
 import threading
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ...waiting import LIMIT_S
 
 
 class Collected:
-    """Keeps what it is told, in order."""
+    """Records its calls, in order."""
 
     def __init__(self) -> None:
         self.run: LoggedRun | None = None
@@ -33,7 +33,7 @@ class Collected:
 
 
 class Stuck(Collected):
-    """Takes its first row only when it is let go."""
+    """Blocks at its first row until `may_go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Stuck(Collected):
 
 
 class Failing(Collected):
-    """Fails at whatever it was asked to fail at."""
+    """Fails in the given methods."""
 
     def __init__(self, *at: str) -> None:
         super().__init__()

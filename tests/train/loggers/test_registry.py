@@ -1,4 +1,4 @@
-"""Loggers by name: which there are, and what is said of one that cannot be had."""
+"""Loggers by name, and the errors for unknown and missing loggers."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from .fakes import Collected
 
 
 @pytest.mark.parametrize("name", LOGGERS)
-def test_a_logger_has_module_and_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_each_logger_has_a_module_and_an_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     source = Path(registry.__file__).with_name(f"{name}.py").read_text()
     assert f"class {LOGGERS[name]}:" in source
     pyproject = Path(__file__).parents[3] / "pyproject.toml"
@@ -36,8 +36,8 @@ def test_a_logger_has_module_and_extra(monkeypatch: pytest.MonkeyPatch, name: st
         ({"loggers": (Collected(),), "log_every": None}, "log_every is None"),
     ],
 )
-def test_what_is_no_logger_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_logger_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PeerConfig(**settings)
     own = Collected()
-    assert make_loggers([own]) == [("Collected", own)], "one's own is called by its class"
+    assert make_loggers([own]) == [("Collected", own)], "a logger object is named after its class"

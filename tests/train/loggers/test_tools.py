@@ -1,4 +1,4 @@
-"""What each tool has of a run when it is over, read back with the tool's own reader."""
+"""The record of a run in each tool, read back with the reader of the tool."""
 
 import io
 import sqlite3
@@ -38,7 +38,7 @@ def scalars(folder: Path) -> Mapping[str, list[tuple[int, float]]]:
 
 
 @pytest.mark.parametrize("where", [None, "tb"])
-def test_tensorboard_has_a_series_for_each_peer_over_the_swarms_clock(
+def test_tensorboard_has_a_series_per_peer_over_swarm_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str | None
 ) -> None:
     pytest.importorskip("tensorboard")
@@ -54,7 +54,7 @@ def test_tensorboard_has_a_series_for_each_peer_over_the_swarms_clock(
     assert scalars(root / "swarm") == {"final/loss": [(0, 0.125)]}
 
 
-def test_peers_that_write_their_own_rows_share_a_folder_of_tensorboard(tmp_path: Path) -> None:
+def test_peers_that_log_separately_share_a_tensorboard_folder(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for peer in ("anna", "berta"):
         write(f"tensorboard:{tmp_path / 'tb'}", tmp_path / peer, peer)
@@ -63,10 +63,10 @@ def test_peers_that_write_their_own_rows_share_a_folder_of_tensorboard(tmp_path:
     assert found["loss"][1] == (4, 0.5) and found["final/loss"] == [(0, 0.125)]
 
 
-# What its dependencies warn of is theirs.
+# Dependencies of mlflow raise warnings.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("peer", [None, "anna"])
-def test_mlflow_nests_peers_in_the_swarm_or_tags_them(
+def test_mlflow_nests_peer_runs_in_the_swarm_run_or_tags_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peer: str | None
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -94,10 +94,10 @@ def test_mlflow_nests_peers_in_the_swarm_or_tags_them(
         mlflow.set_tracking_uri(before)
 
 
-def test_trackio_has_a_run_for_each_peer_in_one_group_and_prints_nothing(
+def test_trackio_groups_the_runs_of_peers_and_prints_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It reads the folder when it is first imported.
+    # trackio reads the variable when it is first imported.
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
     trackio = pytest.importorskip("trackio")
     project = f"rumor-{tmp_path.name}"
@@ -110,13 +110,13 @@ def test_trackio_has_a_run_for_each_peer_in_one_group_and_prints_nothing(
     assert runs["first"].config["exchange.wire"] == "int8"
     (path,) = Path(trackio.utils.TRACKIO_DIR).glob(f"{project}.db")
     with sqlite3.connect(path) as database:
-        asked = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY step"
-        rows = database.execute(asked, ("first/peer-1",)).fetchall()
+        query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY step"
+        rows = database.execute(query, ("first/peer-1",)).fetchall()
     assert [step for step, _ in rows] == [2, 4, 6] and b'"loss":1.0' in bytes(rows[1][1])
 
 
 def wandb_records(path: Path) -> list[Any]:
-    """Records of an offline run's file, which is a log in LevelDB's format behind 7 bytes."""
+    """Records of an offline run's file, which is a log in LevelDB's format after 7 bytes."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     data, place, part, records = path.read_bytes(), 7, b"", []
@@ -135,9 +135,7 @@ def wandb_records(path: Path) -> list[Any]:
     return records
 
 
-def test_wandb_has_a_run_for_each_peer_in_one_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_groups_the_runs_of_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     for name, value in {
         "MODE": "offline",
@@ -162,13 +160,13 @@ def test_wandb_has_a_run_for_each_peer_in_one_group(
     assert [float(row["loss"]) for row in runs["first/peer-0"]] == [1.0, 0.5, 1 / 3]
 
 
-def test_wandb_without_a_key_says_what_to_do(
+def test_wandb_without_an_api_key_logs_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setattr(wandb, "login", lambda **_: False)
     monkeypatch.setenv("WANDB_MODE", "online")
-    monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("it would have asked"))
+    monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("wandb would prompt for a key"))
     monkeypatch.setattr(
         wandb, "setup", lambda: type("S", (), {"settings": wandb.Settings(mode="online")})
     )

@@ -1,4 +1,4 @@
-"""What loggers get, and that none of them stops anybody."""
+"""Delivery of rows to loggers, none of which can stop a run."""
 
 import threading
 
@@ -13,7 +13,7 @@ from .fakes import Collected, Failing, Stuck
 RUN = LoggedRun(name="first", config={"seed": 3})
 
 
-def test_all_loggers_get_all_rows_in_order_on_a_thread_of_their_own() -> None:
+def test_each_logger_gets_all_rows_in_order_on_its_own_thread() -> None:
     several = [Collected(), Collected()]
     writer = LogWriter([("a", several[0]), ("b", several[1])])
     writer.open(RUN)
@@ -27,7 +27,7 @@ def test_all_loggers_get_all_rows_in_order_on_a_thread_of_their_own() -> None:
     assert several[0].threads != several[1].threads
 
 
-def test_before_the_run_and_after_it_nothing_is_logged() -> None:
+def test_nothing_is_logged_before_or_after_the_run() -> None:
     logger = Collected()
     writer = LogWriter([("a", logger)])
     writer.log("p", {"step": 1})
@@ -40,7 +40,7 @@ def test_before_the_run_and_after_it_nothing_is_logged() -> None:
     assert logger.run is RUN and (logger.rows, logger.summaries) == ([], [{"loss": 1}])
 
 
-def test_rows_that_a_slow_logger_cannot_take_are_dropped_and_counted_once(
+def test_rows_for_a_slow_logger_are_dropped_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     stuck, quick = Stuck(), Collected()
@@ -57,7 +57,9 @@ def test_rows_that_a_slow_logger_cannot_take_are_dropped_and_counted_once(
     assert slow == ["logger stuck was too slow: it missed 5 rows"]
 
 
-def test_a_logger_that_hangs_is_not_waited_for_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+def test_close_waits_for_a_hanging_logger_no_longer_than_its_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     stuck = Stuck()
     writer = LogWriter([("stuck", stuck)])
     writer.open(RUN)
@@ -80,7 +82,7 @@ def test_a_logger_that_hangs_is_not_waited_for_for_ever(caplog: pytest.LogCaptur
         (("log", "close"), 0, 0, "may miss rows; all else goes on: no log"),
     ],
 )
-def test_a_logger_that_fails_costs_one_warning(
+def test_a_failing_logger_causes_one_warning(
     caplog: pytest.LogCaptureFixture, at: tuple[str, ...], taken: int, closed: int, words: str
 ) -> None:
     failing, other = Failing(*at), Collected()

@@ -1,4 +1,4 @@
-"""The average of a swarm that trains: exact where it stands still, and nothing moves."""
+"""The average of a training swarm: exact if the swarm is idle, without side effects."""
 
 import threading
 import time
@@ -29,11 +29,11 @@ from ..members import Member, accounts, linear, settings
 
 pytestmark = pytest.mark.live
 
-STILL = GoSGD(p=0.0)
+IDLE = GoSGD(p=0.0)
 
 
 class Scattered:
-    """Pushes nothing; the vector is cut into pieces with lines from all over it."""
+    """Pushes nothing; each shard has rows from all over the vector."""
 
     name = "scattered"
     registers: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Scattered:
 
 
 class Net(nn.Module):
-    """A layer and two that are tied to it, a transposed and a frozen one, and statistics."""
+    """A layer, two layers tied to it, a transposed layer, a frozen layer, and statistics."""
 
     def __init__(self, seed: int, width: int = 7) -> None:
         super().__init__()
@@ -62,21 +62,21 @@ class Net(nn.Module):
         self.frozen = nn.Linear(2, 2).requires_grad_(False)
 
 
-class Standing(Member):
-    """A peer that takes turns, and no steps of training, on a model unlike the others'."""
+class IdleMember(Member):
+    """A peer that steps without training, on a model of its own."""
 
     def __init__(self, model: nn.Module, config: PeerConfig) -> None:
         self.model = model
         self.before: Callable[[], object] = lambda: None
         peer = Peer(model, config)
-        peer.on_start(self.draw)
-        super().__init__(peer, self.stand)
+        peer.on_start(self.randomize)
+        super().__init__(peer, self.idle_step)
 
-    def stand(self) -> None:
+    def idle_step(self) -> None:
         self.before()
         self.peer.step()
 
-    def draw(self) -> None:
+    def randomize(self) -> None:
         generator = torch.Generator().manual_seed(sum(map(ord, self.peer.id)))
         with torch.no_grad():
             for name, tensor in self.model.named_parameters():
@@ -86,12 +86,12 @@ class Standing(Member):
             statistics.add_(torch.randn(statistics.shape, generator=generator))
 
     def trainers(self) -> int:
-        """How many peers train, as far as it knows."""
+        """Number of peers that train, as far as this peer knows."""
         live = self.peer._running().look(lambda protocol: protocol.table.live())
         return sum(member.phase is Phase.TRAINING for member in live)
 
-    def reads(self, timeout_s: float = LIMIT_S) -> Average:
-        """Let it average on its own thread, as a training loop does."""
+    def average(self, timeout_s: float = LIMIT_S) -> Average:
+        """Compute the average on the thread of the peer, as a training loop does."""
         found: list[Average] = []
 
         def once() -> None:
@@ -105,33 +105,33 @@ class Standing(Member):
 
 
 def config(id: str, **changes: Any) -> PeerConfig:
-    # What each peer has of its own is to be seen in its averages.
-    given: dict[str, Any] = {"rule": STILL, "frozen_may_differ": True}
+    # Frozen parameters differ, to show that each average keeps the peer's own.
+    given: dict[str, Any] = {"rule": IDLE, "frozen_may_differ": True}
     return settings(id, **given | changes)
 
 
 @contextmanager
-def standing(
+def idle_swarm(
     others: Sequence[str] = "bcd", width: int = 7, **changes: Any
-) -> Iterator[list[Standing]]:
+) -> Iterator[list[IdleMember]]:
     """A founder, and newcomers that have halved its weight one after another."""
-    every = [Standing(Net(0, width), config("a", **changes))]
+    members = [IdleMember(Net(0, width), config("a", **changes))]
     try:
         for index, id in enumerate(others, 1):
-            joins = {"join": (every[0].entered().address,)}
-            every.append(Standing(Net(index, width), config(id, **changes | joins)))
-            every[-1].entered()
-        until(lambda: all(each.trainers() == len(every) for each in every))
-        yield every
+            joins = {"join": (members[0].entered().address,)}
+            members.append(IdleMember(Net(index, width), config(id, **changes | joins)))
+            members[-1].entered()
+        until(lambda: all(each.trainers() == len(members) for each in members))
+        yield members
     finally:
-        for each in reversed(every):
+        for each in reversed(members):
             each.end()
 
 
-def expected(standing: Sequence[Standing], name: str) -> Any:
-    """The definition, in numpy; weights of GoSGD that stands still are powers of two."""
-    weights = [each.peer.weight for each in standing]
-    values = [each.model.state_dict()[name].detach().numpy() for each in standing]
+def expected(members: Sequence[IdleMember], name: str) -> Any:
+    """The average by its definition, in numpy; idle GoSGD weights are powers of two."""
+    weights = [each.peer.weight for each in members]
+    values = [each.model.state_dict()[name].detach().numpy() for each in members]
     total = np.zeros(values[0].shape)
     for weight, value in zip(weights, values, strict=True):
         total += value.astype(np.float64) * weight
@@ -139,7 +139,7 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
 
 
 def counts(member: Member) -> tuple[object, ...]:
-    """What reading a model must not change: the peer's weight, and what it mixed and refused."""
+    """Figures that an average must not change: weight, mixed shares and refusals."""
     stats = member.peer.stats()
     # Each shard of a copy is mixed; on a slow machine, a newcomer may get those of two donors.
     copied = 0 if member.peer.id == "a" else member.peer._vector.schema.shards
@@ -148,31 +148,31 @@ def counts(member: Member) -> tuple[object, ...]:
 
 
 @pytest.mark.extended
-def test_the_average_of_a_swarm_that_stands_still_is_exact() -> None:
-    with standing(shards=3) as every:
-        first = every[0]
-        before = [counts(each) for each in every]
-        states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in every]
-        found = first.reads()
+def test_the_average_of_an_idle_swarm_is_exact() -> None:
+    with idle_swarm(shards=3) as members:
+        first = members[0]
+        before = [counts(each) for each in members]
+        states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in members]
+        found = first.average()
         assert found.missing == ()
-        assert found.weights == {each.peer.id: each.peer.weight for each in every}
-        assert [counts(each) for each in every] == before
+        assert found.weights == {each.peer.id: each.peer.weight for each in members}
+        assert [counts(each) for each in members] == before
         own = first.model.state_dict()
         assert list(found.state) == list(own)
         for name in ("first.weight", "first.bias", "tied.weight", "norm.running_mean"):
-            np.testing.assert_array_equal(found.state[name].numpy(), expected(every, name))
+            np.testing.assert_array_equal(found.state[name].numpy(), expected(members, name))
             assert not torch.equal(found.state[name], own[name])
         for name in ("frozen.weight", "norm.num_batches_tracked"):
             assert torch.equal(found.state[name], own[name])
-        for each, state in zip(every, states, strict=True):
+        for each, state in zip(members, states, strict=True):
             assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
             assert each.peer.stats().queue == 0
 
 
 @pytest.mark.extended
-def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
-    with standing("bc") as every:
-        first, b, c = every
+def test_a_peer_that_misses_the_timeout_is_named_and_left_out() -> None:
+    with idle_swarm("bc") as members:
+        first, b, c = members
         busy, halted = threading.Event(), threading.Event()
 
         def halt() -> None:
@@ -185,7 +185,7 @@ def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
             found: list[Average] = []
 
             def has_answer_of_c() -> bool:
-                found.append(first.reads(timeout_s=0.5))
+                found.append(first.average(timeout_s=0.5))
                 return "c" in found[-1].weights
 
             until(has_answer_of_c)
@@ -195,32 +195,32 @@ def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
         finally:
             busy.set()
         b.before = lambda: None
-        # What it showed too late was sent back: it may be asked again.
-        until(lambda: not first.reads().missing)
+        # After its late answer, b can be asked again.
+        until(lambda: not first.average().missing)
 
 
-def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
-    def training(id: str, **joins: Any) -> Standing:
-        return Standing(Net(0), config(id, out=tmp_path / id, rule=GoSGD(p=0.5), **joins))
+def test_averaging_during_training_moves_no_weight(tmp_path: Path) -> None:
+    def training_member(id: str, **joins: Any) -> IdleMember:
+        return IdleMember(Net(0), config(id, out=tmp_path / id, rule=GoSGD(p=0.5), **joins))
 
-    first = training("w").entered()
-    others = [training(id, join=(first.address,)) for id in "xyz"]
+    first = training_member("w").entered()
+    others = [training_member(id, join=(first.address,)) for id in "xyz"]
     try:
         for _ in range(5):
-            found = first.reads()
+            found = first.average()
             assert set(found.weights) | set(found.missing) >= {"w"}
-            # Not so their sum: what one has pushed since it was read, another may be read with.
+            # The sum may exceed 1: weight that is pushed between two reads counts twice.
             assert all(0 <= weight <= 1.0 for weight in found.weights.values())
             assert sum(found.weights.values()) > 0
     finally:
         for each in (*others, first):
             each.end()
-    told = audit(accounts(*(tmp_path / id for id in "wxyz")))
-    assert told.balanced and told.in_flight == told.stranded == told.died == 0
+    total = audit(accounts(*(tmp_path / id for id in "wxyz")))
+    assert total.balanced and total.in_flight == total.stranded == total.died == 0
 
 
 @pytest.mark.extended
-def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
+def test_a_lone_peer_is_its_own_average_until_it_leaves() -> None:
     with Peer(Net(0), config("a")) as peer:
         alone = peer.average()
         assert alone.weights == {"a": 1.0} and alone.missing == ()
@@ -232,10 +232,10 @@ def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
 
 
 @pytest.mark.extended
-def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path: Path) -> None:
+def test_only_the_first_peer_measures_the_average_at_each_interval(tmp_path: Path) -> None:
     measured: list[tuple[str, float]] = []
 
-    def made(id: str, value: float, join: tuple[str, ...] = ()) -> Peer:
+    def make_peer(id: str, value: float, join: tuple[str, ...] = ()) -> Peer:
         def evaluate(model: nn.Module) -> dict[str, float]:
             found = float(model.state_dict()["bias"][0])
             measured.append((id, found))
@@ -244,10 +244,10 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
         given = config(id, join=join, out=tmp_path / id, log_every=1000)
         return Peer(linear(value), given, evaluate=evaluate, evaluate_every=3)
 
-    first = made("a", 1.0)
+    first = make_peer("a", 1.0)
     with first:
         first.step(loss=1.0)
-        second = made("b", 0.0, (first.address or "",))
+        second = make_peer("b", 0.0, (first.address or "",))
         second.on_start(lambda: second._vector.flats[0].fill_(4.0))
         other = Member(second)
         while (1.0 + 4.0) / 2 not in [value for _, value in measured]:
@@ -263,23 +263,23 @@ def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path
             time.sleep(0.001)
     assert {id for id, _ in measured} == {"a"}
     rows = read_metrics(tmp_path / "a" / "metrics.jsonl")
-    told = {row["step"]: row["average_test_loss"] for row in rows if "average_peers" in row}
-    assert told[steps] == 2.5 and all(step % 3 == 0 for step in told)
+    losses = {row["step"]: row["average_test_loss"] for row in rows if "average_peers" in row}
+    assert losses[steps] == 2.5 and all(step % 3 == 0 for step in losses)
     assert rows[-1]["average_accuracy"] is None
     assert not any("average_peers" in row for row in read_metrics(tmp_path / "b/metrics.jsonl"))
 
 
-def test_of_those_who_live_the_first_by_id_measures() -> None:
+def test_the_first_live_peer_by_id_measures_the_average() -> None:
     evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
     stats = PeerStats(
         id="b", members=("b", "c"), counters=Counters(), memory=MemoryUse(model_bytes=0)
     )
     assert evaluator.is_due(10, lambda: stats)
     assert not evaluator.is_due(10, lambda: replace(stats, members=("a", "b", "c")))
-    assert not evaluator.is_due(11, lambda: pytest.fail("it is asked in vain"))
+    assert not evaluator.is_due(11, lambda: pytest.fail("the statistics are not needed"))
 
 
-def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_takes() -> None:
+def test_the_timeout_of_a_measurement_follows_the_duration_of_reads() -> None:
     model, waited_s = nn.Linear(1, 1), list[float]()
 
     def read(timeout_s: float) -> Average:
@@ -289,7 +289,7 @@ def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_tak
     evaluator = AverageEvaluator(model, lambda model: {"loss": 1.0}, 5)
     for step in (5, 10, 15):
         evaluator.measure(step, read)
-    # Nobody knows beforehand how long reading takes; here it takes next to nothing.
+    # The first timeout is a guess; here, reading takes almost no time.
     assert waited_s == [10.0, 1.0, 1.0]
 
 
@@ -301,16 +301,18 @@ def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_tak
         ({"evaluate": lambda model: {}, "evaluate_every": 0}, "at least 1"),
     ],
 )
-def test_what_is_to_be_measured_and_when_go_together(given: dict[str, Any], complaint: str) -> None:
+def test_evaluate_and_evaluate_every_must_be_given_together(
+    given: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Peer(nn.Linear(2, 1), **given)
 
 
 def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
-    with standing("b") as every:
+    with idle_swarm("b") as members:
         found, both = list[Average](), threading.Barrier(2)
 
-        def reading(each: Standing) -> Callable[[], None]:
+        def reading(each: IdleMember) -> Callable[[], None]:
             def once() -> None:
                 each.before = lambda: None
                 both.wait(LIMIT_S)
@@ -318,7 +320,7 @@ def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
 
             return once
 
-        for each in every:
+        for each in members:
             each.before = reading(each)
         until(lambda: len(found) == 2)
         assert [each.missing for each in found] == [(), ()]

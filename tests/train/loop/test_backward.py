@@ -1,4 +1,4 @@
-"""Optimizer steps within the backward pass are those after it, in every bit."""
+"""Optimizer steps within the backward pass equal steps after it, bit for bit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from rumor.train.tensors.vector import Vector
 
 
 class Tied(nn.Module):
-    """A layer that is used twice, one that is not used, and a normalization with buffers."""
+    """A layer that is used twice, an unused layer, and a normalization with buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
 @pytest.mark.parametrize("shards", [1, 2, 5])
 @pytest.mark.parametrize("make", [deep, compiled, Tied])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_numbers_are_those_of_a_step_after_the_pass(
+def test_parameters_equal_those_of_a_step_after_the_pass(
     optimizer: str, make: Callable[[], nn.Module], shards: int
 ) -> None:
     def train(overlap: bool) -> tuple[list[Tensor], list[int]]:
@@ -69,26 +69,26 @@ def test_numbers_are_those_of_a_step_after_the_pass(
                 made.zero_grad()
             else:
                 steps.finish()
-                # What was announced is as it is after the step.
+                # A shard is announced with its values after the step.
                 for shard, numbers in seen.items() if make is not Tied else ():
                     assert torch.equal(vector.snapshot(shard=shard), numbers)
         trained = [flat.clone() for flat in vector.flats]
         if steps is not None:
             steps.close()
-            told = len(ready)
+            announced = len(ready)
             model(torch.randn(8, 40)).square().mean().backward()
-            assert len(ready) == told
+            assert len(ready) == announced
         return trained, ready
 
     (plain, _), (found, ready) = train(overlap=False), train(overlap=True)
     for one, other in zip(plain, found, strict=True):
         assert torch.equal(one, other)
     if make is not Tied:
-        # Each once in a pass, from the last layers on.
+        # Each shard is announced once in a pass, those of the last layers first.
         assert ready == [*range(shards - 1, -1, -1)] * 4
 
 
-def test_a_shard_waits_for_all_tensors_that_are_tied_by_their_data_alone() -> None:
+def test_a_shard_waits_for_all_tensors_tied_by_data() -> None:
     torch.manual_seed(1)
     model, moved = nn.Sequential(nn.Linear(40, 40), nn.Linear(40, 40)), list[bool]()
     model[1].weight.data = model[0].weight.data

@@ -1,4 +1,4 @@
-"""What options say of single workers."""
+"""Batch sizes of single workers, given as options."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from rumor.train.loop.batch_sizes import batch_sizes
 IDS = ("peer-0", "peer-1", "3")
 
 
-def test_workers_are_named_by_id_or_index_and_all_others_have_the_usual_size() -> None:
+def test_workers_are_named_by_id_or_index_and_others_get_the_default() -> None:
     assert batch_sizes([], IDS, 32) == [32, 32, 32]
     assert batch_sizes(["1:8", " 3:128"], IDS, None) == [None, 8, 128]
 
@@ -25,7 +25,7 @@ def test_workers_are_named_by_id_or_index_and_all_others_have_the_usual_size() -
         (["1:8", "peer-1:16"], "names worker 1 twice"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_option(texts: list[str], complaint: str) -> None:
+def test_an_invalid_batch_size_is_refused_with_its_option(texts: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         batch_sizes(texts, IDS, 32, "--set batch_sizes")
     assert str(caught.value).startswith("--set batch_sizes ")

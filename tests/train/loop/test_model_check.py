@@ -1,4 +1,4 @@
-"""What is done to a model after its peer was made is noticed, or does no harm."""
+"""Changes to a model after its peer was created are noticed, or harmless."""
 
 import copy
 import functools
@@ -36,29 +36,29 @@ class Net(nn.Module):
         return outputs
 
 
-def checked(model: Any) -> ModelCheck:
+def check_of(model: Any) -> ModelCheck:
     return ModelCheck(Vector(model), "float32")
 
 
-def loaded(model: Net, *, assign: bool) -> None:
+def load_copy(model: Net, *, assign: bool) -> None:
     model.load_state_dict(copy.deepcopy(model.state_dict()), assign=assign)
 
 
-def put(path: str, value: Any) -> Callable[[Any], object]:
-    """What sets an attribute, such as ``norm.running_mean``."""
+def setter(path: str, value: Any) -> Callable[[Any], object]:
+    """A function that sets an attribute, such as ``norm.running_mean``."""
     *owners, name = path.split(".")
     return lambda model: setattr(functools.reduce(getattr, owners, model), name, value)
 
 
 ANEW = "was assigned anew"
-MOVED_AWAY = ".* from torch.float32 on cpu to torch.float64 on cpu"
-PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
-    "assign": (lambda m: loaded(m, assign=True), f"first.weight {ANEW} .* assign=True"),
-    "untied": (put("second.weight", nn.Parameter(torch.ones(4, 4))), "second.weight was"),
-    "replaced": (put("second", nn.Linear(4, 4)), f"second.weight {ANEW}"),
+CONVERTED = ".* from torch.float32 on cpu to torch.float64 on cpu"
+DETACHING: dict[str, tuple[Callable[[Any], object], str]] = {
+    "assign": (lambda m: load_copy(m, assign=True), f"first.weight {ANEW} .* assign=True"),
+    "untied": (setter("second.weight", nn.Parameter(torch.ones(4, 4))), "second.weight was"),
+    "replaced": (setter("second", nn.Linear(4, 4)), f"second.weight {ANEW}"),
     "removed": (lambda m: delattr(m, "norm"), "norm.weight was taken away"),
-    "added": (put("scale", nn.Parameter(torch.ones(1))), "scale was added or unfrozen"),
-    "layer": (put("third", nn.Linear(4, 4)), "third.weight was added or unfrozen"),
+    "added": (setter("scale", nn.Parameter(torch.ones(1))), "scale was added or unfrozen"),
+    "layer": (setter("third", nn.Linear(4, 4)), "third.weight was added or unfrozen"),
     "unfrozen": (lambda m: m.requires_grad_(), "frozen.weight was added or unfrozen"),
     "buffer": (
         lambda m: m.norm.register_buffer("scale", torch.ones(2)),
@@ -68,16 +68,16 @@ PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda m: m.register_buffer("scale", torch.ones(2)),
         "^scale was added",
     ),
-    "anew": (put("norm.running_mean", torch.ones(4)), "norm.running_mean .* copy_"),
-    "counter": (put("norm.num_batches_tracked", torch.tensor(3)), "tracked was assigned"),
-    "converted": (lambda m: m.double(), f"first.weight was moved or converted {MOVED_AWAY}"),
+    "anew": (setter("norm.running_mean", torch.ones(4)), "norm.running_mean .* copy_"),
+    "counter": (setter("norm.num_batches_tracked", torch.tensor(3)), "tracked was assigned"),
+    "converted": (lambda m: m.double(), f"first.weight was moved or converted {CONVERTED}"),
     "data": (
-        put("first.bias.data", torch.ones(4)),
+        setter("first.bias.data", torch.ones(4)),
         r"first.bias was given other memory .* \.data = .*copy_",
     ),
     "halved": (lambda m: m.half(), "first.weight was moved or converted"),
     "grown": (lambda m: m.norm.running_mean.resize_(9), r"mean was resized .*\(4,\) to \(9,\)"),
-    "shaped": (put("first.bias.data", torch.ones(5)), "first.bias was resized"),
+    "shaped": (setter("first.bias.data", torch.ones(5)), "first.bias was resized"),
     "vector": (lambda m: vector_to_parameters(torch.ones(60), m.parameters()), "other memory"),
     "parametrized": (
         lambda m: weight_norm(m.first),
@@ -87,25 +87,27 @@ PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "told"), PARTED.values(), ids=PARTED)
-def test_what_parts_a_model_from_its_vector_is_named(change: Any, told: str) -> None:
+@pytest.mark.parametrize(("change", "message"), DETACHING.values(), ids=DETACHING)
+def test_a_change_that_detaches_a_model_from_its_vector_is_refused(
+    change: Any, message: str
+) -> None:
     model = Net()
-    check = checked(model)
+    check = check_of(model)
     check.require_whole()
     change(model)
     for _ in range(2):
-        with pytest.raises(TrainingError, match=told):
+        with pytest.raises(TrainingError, match=message):
             check.require_whole()
 
 
 HARMLESS: dict[str, Callable[[Any], object]] = {
-    "loaded": lambda m: loaded(m, assign=False),
-    "activation": put("act", nn.GELU()),
-    "scratch": put("scratch", torch.ones(5)),
-    "teacher": put("teacher", nn.Linear(4, 4).requires_grad_(False)),
-    "teacher with statistics": put("teacher", nn.BatchNorm1d(4).requires_grad_(False)),
+    "loaded": lambda m: load_copy(m, assign=False),
+    "activation": setter("act", nn.GELU()),
+    "scratch": setter("scratch", torch.ones(5)),
+    "teacher": setter("teacher", nn.Linear(4, 4).requires_grad_(False)),
+    "teacher with statistics": setter("teacher", nn.BatchNorm1d(4).requires_grad_(False)),
     "cache": lambda m: m.register_buffer("cache", torch.ones(2), persistent=False),
-    "backbone": put("frozen", nn.Linear(4, 2).requires_grad_(False)),
+    "backbone": setter("frozen", nn.Linear(4, 2).requires_grad_(False)),
     "compiled": lambda m: m.compile(backend="eager"),
     "gradients": lambda m: m(torch.ones(2, 4)).sum().backward(),
     "to be shared among processes": lambda m: m.share_memory(),
@@ -113,60 +115,62 @@ HARMLESS: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
-def test_what_does_not_matter_is_taken_as_it_is(change: Any) -> None:
+def test_harmless_changes_are_accepted(change: Any) -> None:
     model = Net()
-    check = checked(model)
+    check = check_of(model)
     change(model)
     check.require_whole()
 
 
-def test_a_frozen_tensor_tied_to_a_trained_one_may_thaw(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_frozen_tensor_tied_to_a_trained_one_may_be_unfrozen(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     model = Net()
     model.frozen.weight.data = model.first.weight.data
-    check = checked(model)
+    check = check_of(model)
     model.frozen.weight.requires_grad_()
     check.require_whole()
     assert not caplog.records
 
 
 @torch.no_grad()
-def replaced(model: Net) -> None:
+def replace_frozen(model: Net) -> None:
     model.frozen = copy.deepcopy(model.frozen)
     model.frozen.weight.neg_()
 
 
-def loaded_frozen(model: Net) -> None:
+def load_frozen(model: Net) -> None:
     model.frozen.load_state_dict({"weight": torch.ones(4, 4), "bias": torch.ones(4)})
 
 
-MOVED: dict[str, Callable[[Any], object]] = {
+CHANGING_FROZEN: dict[str, Callable[[Any], object]] = {
     "in place": lambda m: m.frozen.weight.lerp_(m.first.weight.detach(), 0.1),
     "data in place": lambda m: m.frozen.weight.data.mul_(0.5),
     "one number": lambda m: m.frozen.weight.data[2, 1:2].add_(1),
     "data": lambda m: setattr(m.frozen.weight, "data", m.frozen.weight.data * 0.9),
     "order": lambda m: setattr(m.frozen.weight, "data", m.frozen.weight.data.flip(0)),
-    "loaded": loaded_frozen,
-    "replaced": replaced,
+    "loaded": load_frozen,
+    "replaced": replace_frozen,
 }
 
 
-@pytest.mark.parametrize("change", MOVED.values(), ids=MOVED)
+@pytest.mark.parametrize("change", CHANGING_FROZEN.values(), ids=CHANGING_FROZEN)
 def test_a_frozen_parameter_that_changes_is_named_after_the_first_step(change: Any) -> None:
     model = Net()
-    check = checked(model)
+    check = check_of(model)
     check.begin()
-    loaded(model, assign=False)  # the same values
+    load_copy(model, assign=False)  # the same values
     check.after_step(1)
     check.require_constant()
     model = Net()
-    check = checked(model)
+    check = check_of(model)
     check.begin()
     change(model)
     with pytest.raises(TrainingError, match=r"frozen\.weight is frozen.*local=\('frozen\.w"):
         check.after_step(1)
 
 
-def test_what_is_local_or_may_differ_may_change() -> None:
+def test_local_tensors_and_frozen_tensors_that_may_differ_may_change() -> None:
     for given in ({"local": ("frozen",)}, {}):
         model = Net()
         check = ModelCheck(Vector(model, **given), "float32", frozen_may_differ=not given)  # type: ignore[arg-type]
@@ -177,9 +181,9 @@ def test_what_is_local_or_may_differ_may_change() -> None:
         assert not check._vector.schema.frozen
 
 
-def test_a_model_is_checked_after_the_first_step_and_each_tenth() -> None:
+def test_a_model_is_checked_after_the_first_and_every_tenth_step() -> None:
     model = Net()
-    check = checked(model)
+    check = check_of(model)
     check.begin()
     check.after_step(1)
     model.second = nn.Linear(4, 4)
@@ -190,12 +194,12 @@ def test_a_model_is_checked_after_the_first_step_and_each_tenth() -> None:
 
 
 @pytest.mark.live
-def test_a_peer_notices_before_its_block_within_it_and_at_its_end() -> None:
+def test_a_peer_checks_its_model_on_entering_and_leaving_the_block() -> None:
     before, end = nn.Linear(2, 2), nn.Linear(2, 2)
     peer = Peer(before)
-    loaded(before, assign=True)  # type: ignore[arg-type]
+    load_copy(before, assign=True)  # type: ignore[arg-type]
     with pytest.raises(TrainingError, match=r"weight was assigned anew"), peer:
-        raise AssertionError("it must not be let in")
+        raise AssertionError("the block must not begin")
     with pytest.raises(TrainingError, match=r"weight was assigned anew"), Peer(end) as peer:
         peer.step()
-        loaded(end, assign=True)  # type: ignore[arg-type]
+        load_copy(end, assign=True)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a peer in a loop of one's own leaves in its folder."""
+"""Files that a peer in a user's own loop leaves in its folder."""
 
 import json
 import sys
@@ -34,25 +34,25 @@ def test_rows_have_step_weight_live_and_the_mean_of_the_losses(tmp_path: Path) -
     assert all((row["weight"], row["live"], row["pushes"]) == (1.0, 1, 0) for row in rows)
 
 
-def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) -> None:
+def test_the_report_has_the_last_evaluation_and_the_model_is_saved(tmp_path: Path) -> None:
     with peer_of(str(tmp_path)) as peer:
         peer.step(loss=torch.tensor(float("nan")))
         peer.log(accuracy=0.75)
         swarm = peer.stats().swarm
-    told = json.loads((tmp_path / "peer.json").read_text())
-    assert (told["state"], told["steps"], told["accuracy"]) == ("finished", 1, 0.75)
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert (report["state"], report["steps"], report["accuracy"]) == ("finished", 1, 0.75)
     merge = {"complete": False, "unfinished": {}, "missing": {}, "distance": None}
-    assert told["merge"] == merge, "after linger_s=0"
-    assert (told["rule"], told["p"], told["topology"]) == ("gosgd", 0.1, "exponential")
+    assert report["merge"] == merge, "after linger_s=0"
+    assert (report["rule"], report["p"], report["topology"]) == ("gosgd", 0.1, "exponential")
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)
     model = open_model(tmp_path / "model.safetensors")
     ((met, incarnation),) = model.met
     assert model.id == met == "solo" and incarnation > 0
-    assert model.swarm == told["swarm"] == swarm != ""
+    assert model.swarm == report["swarm"] == swarm != ""
 
 
-def test_several_peers_write_one_file_and_it_is_whole(
+def test_a_file_that_several_peers_write_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "average.safetensors"
@@ -72,7 +72,7 @@ def test_several_peers_write_one_file_and_it_is_whole(
 
 
 class Tied(nn.Module):
-    """A frozen base under two names, a buffer, and a part that is trained."""
+    """A frozen base under two names, a buffer, and a trained adapter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class Tied(nn.Module):
 def test_frozen_parameters_are_left_out_on_demand(tmp_path: Path, save_frozen: bool) -> None:
     model = Tied()
     with peer_of(tmp_path, model, save_frozen=save_frozen) as peer:
-        # What is frozen from now on is averaged all the same.
+        # Parameters that are frozen later are still averaged.
         model.norm.requires_grad_(False)
         peer.step()
         peer.save_model(tmp_path / "now.safetensors")
@@ -102,7 +102,7 @@ def test_frozen_parameters_are_left_out_on_demand(tmp_path: Path, save_frozen: b
         assert (set(missing), unexpected) == (frozen, [])
 
 
-def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Path) -> None:
+def test_the_report_tells_a_failed_loop_from_a_peer_that_left(tmp_path: Path) -> None:
     own = Collected()
     with pytest.raises(TrainingError), peer_of(tmp_path / "a", loggers=(own,)):
         raise TrainingError("no more")
@@ -111,13 +111,13 @@ def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Pa
         assert not peer.merge()
     with pytest.raises(SystemExit), peer_of(tmp_path / "c"):
         sys.exit(0)
-    told = [json.loads((tmp_path / name / "peer.json").read_text()) for name in "abc"]
-    assert [each["state"] for each in told] == ["failed", "left", "left"]
-    assert told[0]["error"] == "no more" and own.summaries == told[:1]
+    reports = [json.loads((tmp_path / name / "peer.json").read_text()) for name in "abc"]
+    assert [each["state"] for each in reports] == ["failed", "left", "left"]
+    assert reports[0]["error"] == "no more" and own.summaries == reports[:1]
     assert not (tmp_path / "a" / "model.safetensors").exists()
 
 
-def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
+def test_log_every_none_writes_no_metrics(tmp_path: Path) -> None:
     with peer_of(tmp_path, log_every=None) as peer:
         peer.step(loss=1.0)
     found = {path.name for path in tmp_path.glob("*.json*")}
@@ -128,7 +128,7 @@ def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "kept" / "metrics.jsonl").exists()
 
 
-def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> None:
+def test_loggers_get_rows_and_a_summary_without_a_folder(tmp_path: Path) -> None:
     own = Collected()
     with peer_of(loggers=(own,), rule="sgp") as peer:
         for loss in (1.0, 2.0, 4.0, 8.0):
@@ -149,7 +149,9 @@ def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> 
     assert (summary["state"], summary["steps"], summary["accuracy"]) == ("finished", 4, 0.75)
 
 
-def test_a_failing_logger_changes_no_bit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_logger_does_not_affect_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     failing = Failing("log", "close")
     with peer_of(tmp_path, loggers=(failing,)) as peer:
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""A run that goes on from its checkpoint: as if it had never stopped."""
+"""A run resumes from its checkpoint as if it had never stopped."""
 
 import json
 import os
@@ -25,8 +25,8 @@ from .test_trainer import tensors
 pytestmark = pytest.mark.live
 
 
-def dropped(*, seed: int = 0) -> Task:
-    """Digits, by a model with statistics that draws random numbers."""
+def dropout(*, seed: int = 0) -> Task:
+    """Digits, with a model that has statistics and dropout."""
 
     def model() -> nn.Module:
         drawing = nn.BatchNorm1d(16), nn.Dropout(0.3)
@@ -43,14 +43,14 @@ def settings(**changes: Any) -> RunConfig:
     return replace(RunConfig(steps=30, checkpoint_every="10steps"), **changes)
 
 
-def resumed(out: Path, **changes: Any) -> Report:
-    """A second life of the peer in a folder."""
+def resume_run(out: Path, **changes: Any) -> Report:
+    """Resume the peer of a folder."""
     return run(settings(resume=True, **changes), solo(out))
 
 
 @pytest.fixture
-def ended(tmp_path: Path) -> Path:
-    """A folder in which a run has ended."""
+def finished_run(tmp_path: Path) -> Path:
+    """Folder of a run that has finished."""
     run(settings(), solo(tmp_path))
     return tmp_path
 
@@ -58,7 +58,7 @@ def ended(tmp_path: Path) -> Path:
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("task", "optimizer", "schedule"),
-    [("digits", None, "constant"), (f"{__name__}:dropped", "adamw", "cosine:warmup=0.1")],
+    [("digits", None, "constant"), (f"{__name__}:dropout", "adamw", "cosine:warmup=0.1")],
 )
 def test_a_lone_peer_that_resumes_ends_with_the_same_bits(
     task: str, optimizer: str | None, schedule: str, tmp_path: Path
@@ -73,37 +73,37 @@ def test_a_lone_peer_that_resumes_ends_with_the_same_bits(
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
-def test_the_folder_goes_on_telling(ended: Path) -> None:
-    with open(ended / "metrics.jsonl", "ab") as file:
+def test_a_resumed_run_continues_the_files_of_its_folder(finished_run: Path) -> None:
+    with open(finished_run / "metrics.jsonl", "ab") as file:
         file.write(b'{"step":31,"cut sh')
-    (ended / "model.safetensors").unlink()
-    # A learning rate can be changed on the way.
-    report = resumed(ended, steps=60, lr=0.0125)
-    rows = read_metrics(ended / "metrics.jsonl")
+    (finished_run / "model.safetensors").unlink()
+    # The learning rate may change between runs.
+    report = resume_run(finished_run, steps=60, lr=0.0125)
+    rows = read_metrics(finished_run / "metrics.jsonl")
     assert [row["step"] for row in rows] == [1, 10, 20, 30, 40, 50, 60]
     assert [row["lr"] for row in rows] == [0.1] * 4 + [0.0125] * 3
     assert [row["swarm_steps"] for row in rows][-1] == 60
     times = [row["time_s"] for row in rows]
     assert times == sorted(times)
-    assert [a.weight for a in read_ledgers(ended)] == [ONE, ONE]
-    assert json.loads((ended / "peer.json").read_text()) == report.as_json()
-    events = read_metrics(ended / "events.jsonl")
+    assert [a.weight for a in read_ledgers(finished_run)] == [ONE, ONE]
+    assert json.loads((finished_run / "peer.json").read_text()) == report.as_json()
+    events = read_metrics(finished_run / "events.jsonl")
     assert [row["event"] for row in events] == ["founded", "founded"]
 
 
 @pytest.mark.extended
-def test_a_peer_that_has_finished_already_finishes_at_once(ended: Path) -> None:
-    before = tensors(ended / "model.safetensors")
-    report = resumed(ended)
+def test_a_finished_peer_that_resumes_finishes_at_once(finished_run: Path) -> None:
+    before = tensors(finished_run / "model.safetensors")
+    report = resume_run(finished_run)
     assert (report.state, report.stats.steps, report.lives) == ("finished", 30, 2)
-    after = tensors(ended / "model.safetensors")
+    after = tensors(finished_run / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_one_that_was_told_to_stop_goes_on_from_there(tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_under_the_same_name(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
-    # It keeps the name that it drew.
+    # The peer keeps its random name.
     first = run(settings(), PeerConfig(out=tmp_path), stop=stop)
     assert first.state == "left"
     report = run(settings(resume=True), PeerConfig(out=tmp_path))
@@ -122,36 +122,36 @@ def test_one_that_was_told_to_stop_goes_on_from_there(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.extended
-def test_what_contradicts_a_checkpoint_is_named(
-    ended: Path, changes: dict[str, Any], says: str
+def test_settings_that_contradict_a_checkpoint_are_refused(
+    finished_run: Path, changes: dict[str, Any], says: str
 ) -> None:
-    before = {path: path.read_bytes() for path in ended.rglob("*.*")}
+    before = {path: path.read_bytes() for path in finished_run.rglob("*.*")}
     with pytest.raises(ConfigError, match=says):
-        resumed(ended, **changes)
-    assert {path: path.read_bytes() for path in ended.rglob("*.*")} == before
+        resume_run(finished_run, **changes)
+    assert {path: path.read_bytes() for path in finished_run.rglob("*.*")} == before
 
 
 @pytest.mark.extended
-def test_a_life_that_left_no_checkpoint_is_followed_by_one_that_begins_anew(
+def test_a_run_without_a_checkpoint_resumes_from_the_first_step(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
-        resumed(tmp_path / "new")
+        resume_run(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     run(settings(checkpoint_every="never"), solo(tmp_path))
     assert not (tmp_path / "checkpoints").exists()
-    report = resumed(tmp_path, steps=20)
+    report = resume_run(tmp_path, steps=20)
     assert (report.stats.steps, report.lives) == (20, 2)
 
 
-def test_no_journal_begins_in_the_middle() -> None:
+def test_resume_with_a_journal_or_without_a_folder_is_refused() -> None:
     with pytest.raises(ConfigError, match="resume without it"):
         settings(resume=True, journal=True)
     with pytest.raises(ConfigError, match="takes a folder"):
         run(RunConfig(resume=True), PeerConfig())
 
 
-def test_no_peer_of_a_synchronous_swarm_can_resume(tmp_path: Path) -> None:
+def test_a_peer_of_a_synchronous_swarm_cannot_resume(tmp_path: Path) -> None:
     config = solo(tmp_path, linger_s=0, rule="allreduce")
     run(settings(), config)
     with pytest.raises(ConfigError, match="no peer of it can resume"):
@@ -159,8 +159,8 @@ def test_no_peer_of_a_synchronous_swarm_can_resume(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_where_no_checkpoint_can_be_read_nothing_is_started(ended: Path) -> None:
-    for path in (ended / "checkpoints").iterdir():
+def test_a_run_with_unreadable_checkpoints_does_not_resume(finished_run: Path) -> None:
+    for path in (finished_run / "checkpoints").iterdir():
         os.truncate(path, 100)
     with pytest.raises(TrainingError, match="no checkpoint can be used"):
-        resumed(ended)
+        resume_run(finished_run)

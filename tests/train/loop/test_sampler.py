@@ -1,4 +1,4 @@
-"""A data set, divided among the members of a swarm."""
+"""A dataset, divided among the members of a swarm."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from rumor.train import MemberSampler, Peer
 
 
 def samplers(ids: str, size: int, seed: int = 0, ranks: int = 1) -> dict[str, MemberSampler]:
-    """One sampler per process, where a letter is a member that knows all others."""
+    """One sampler per process; each letter is a member that knows all others."""
     config, environment = SimpleNamespace(seed=seed), SimpleNamespace(ranks=ranks)
     own: Any = {"members": tuple(ids), "config": config, "environment": environment}
     peers: Any = [SimpleNamespace(id=id, rank=r, **own) for id in ids for r in range(ranks)]
@@ -22,7 +22,7 @@ def samplers(ids: str, size: int, seed: int = 0, ranks: int = 1) -> dict[str, Me
 
 
 @pytest.mark.parametrize(("members", "size"), [("a", 7), ("abc", 12), ("abc", 13), ("abcde", 3)])
-def test_members_have_parts_of_one_size_that_make_the_whole(members: str, size: int) -> None:
+def test_members_get_equal_parts_that_cover_the_dataset(members: str, size: int) -> None:
     parts = [[*each] for each in samplers(members, size).values()]
     assert {len(part) for part in parts} == {len(samplers(members, size)["a"])}
     counted = Counter(sample for part in parts for sample in part)
@@ -37,7 +37,7 @@ def test_processes_of_one_peer_divide_its_part() -> None:
     assert set().union(*parts[:3]) == {*nodes["a"]}
 
 
-def test_each_epoch_has_another_order_and_a_member_that_returns_goes_on() -> None:
+def test_each_epoch_is_shuffled_and_a_returning_member_continues() -> None:
     sampler = samplers("ab", 50)["a"]
     first, state, second = [*sampler], sampler.state_dict(), [*sampler]
     assert {*first} != {*second}
@@ -47,7 +47,7 @@ def test_each_epoch_has_another_order_and_a_member_that_returns_goes_on() -> Non
     assert [*samplers("ab", 50, seed=1)["a"]] != first
 
 
-def test_parts_follow_the_members_at_the_next_epoch() -> None:
+def test_parts_are_divided_among_current_members_at_each_epoch() -> None:
     sampler = samplers("abc", 30)["b"]
     assert len([*sampler]) == len(sampler) == 10
     peer: Any = sampler._peer
@@ -56,7 +56,7 @@ def test_parts_follow_the_members_at_the_next_epoch() -> None:
 
 
 @pytest.mark.live
-def test_a_loader_takes_the_part_of_a_peer() -> None:
+def test_a_loader_yields_the_part_of_a_peer() -> None:
     data = TensorDataset(torch.arange(10.0))
     peer = Peer(nn.Linear(1, 1))
     loader = DataLoader(data, batch_size=5, sampler=MemberSampler(data, peer))

@@ -1,4 +1,4 @@
-"""A peer in a loop of somebody's own, whose process gets a signal."""
+"""A peer in a user's own loop, whose process receives a signal."""
 
 import os
 import signal
@@ -28,13 +28,13 @@ def handle(number: int, frame: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("number", "before", "error"),
     [
-        # Nobody handled it before: as shells tell of a process that a signal has ended.
+        # No earlier handler: the status of a process that a signal has ended, as in shells.
         (signal.SIGTERM, signal.SIG_DFL, (SystemExit, "143")),
         (signal.SIGINT, signal.default_int_handler, (KeyboardInterrupt, "^$")),
         (signal.SIGUSR1, handle, (TrainingError, f"signal {signal.SIGUSR1}")),
     ],
 )
-def test_a_peer_that_leaves_by_a_signal_keeps_a_checkpoint_and_passes_it_on_once(
+def test_a_signal_saves_a_checkpoint_and_reaches_the_earlier_handler_once(
     number: int, before: Any, error: tuple[type[BaseException], str], tmp_path: Path
 ) -> None:
     earlier = signal.signal(number, before)
@@ -53,11 +53,11 @@ def test_a_peer_that_leaves_by_a_signal_keeps_a_checkpoint_and_passes_it_on_once
         signal.signal(number, earlier)
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_handlers_are_those_of_the_block_if_it_asks_and_put_back_after_it(asked: bool) -> None:
+@pytest.mark.parametrize("enabled", [True, False])
+def test_signal_handlers_are_optional_and_restored_after_the_block(enabled: bool) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=asked)):
-        assert (signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]) is asked
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=enabled)):
+        assert (signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]) is enabled
     assert {number: signal.getsignal(number) for number in before} == before
 
 
@@ -73,18 +73,18 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
+def test_a_signal_ends_the_search_for_a_swarm() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     config = PeerConfig(join=("tcp://127.0.0.1:9",), signals=True)
     peer = Peer(nn.Linear(2, 1), config)
-    opens = peer._opens
+    open_transport = peer._opens
 
-    def opens_and_is_called(given: PeerConfig) -> Transport:
-        # By now the signal is handled.
+    def open_after_signal(given: PeerConfig) -> Transport:
+        # The signal handler is installed by now.
         os.kill(os.getpid(), signal.SIGTERM)
-        return opens(given)
+        return open_transport(given)
 
-    peer._opens = opens_and_is_called
+    peer._opens = open_after_signal
     try:
         with pytest.raises(SystemExit) as ended, peer:
             pass
@@ -93,7 +93,7 @@ def test_a_signal_while_a_peer_looks_for_its_swarm_ends_the_search() -> None:
     assert ended.value.code == 128 + signal.SIGTERM
 
 
-def test_off_the_main_thread_signals_are_not_handled_and_that_is_said(
+def test_signals_off_the_main_thread_are_unhandled_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -115,7 +115,7 @@ def ask(number, frame):
     asked.append(number)
 
 asked, out = [], Path(os.environ["RUMOR_OUT"])
-# Shells let what runs in their background ignore it, and so all that it starts.
+# Background jobs of a shell and their children ignore this signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ["EARLIER"]:
     signal.signal(signal.SIGUSR1, ask)
@@ -133,10 +133,10 @@ sys.exit(len(asked))
 
 def started(folder: Path, id: str, earlier: str) -> Forked:
     (folder / "script.py").write_text(SCRIPT)
-    told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
-    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
+    variables = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
+    variables |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
+        for name, value in variables.items():
             patch.setenv(f"RUMOR_{name}", str(value))
         patch.setenv("EARLIER", earlier)
         return forked(folder / f"{id}.log", str(folder / "script.py"))
@@ -152,25 +152,25 @@ def step_of(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("number", "earlier", "status"),
     [
-        # Nobody handled it before: as shells tell of a process that a signal has ended.
+        # No earlier handler: the status of a process that a signal has ended, as in shells.
         (signal.SIGTERM, "", 128 + signal.SIGTERM),
-        # Python's own handler raises KeyboardInterrupt, which the script answers.
+        # Python's own handler raises KeyboardInterrupt, which the script catches.
         (signal.SIGINT, "", 77),
         # The script's handler is called, and ends the loop.
         (signal.SIGUSR1, "yes", 1),
     ],
 )
-def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
+def test_a_signal_makes_a_peer_leave_and_other_peers_continue(
     tmp_path: Path, number: signal.Signals, earlier: str, status: int
 ) -> None:
     leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
     folders = tmp_path / "leaver", tmp_path / "stayer"
     try:
-        until(lambda: min(map(step_of, folders)) >= 5, "both train")
+        until(lambda: min(map(step_of, folders)) >= 5, "5 steps of both")
         leaver.send_signal(number)
         assert leaver.wait(LIMIT_S) == status, (tmp_path / "leaver.log").read_text()
         steps = step_of(folders[1])
-        until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
+        until(lambda: step_of(folders[1]) > steps + 5, "more steps of the other peer")
         (tmp_path / "over").touch()
         assert stayer.wait(LIMIT_S) == 0, (tmp_path / "stayer.log").read_text()
     finally:
@@ -181,5 +181,5 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     assert total.held == total.founded == 2 * ONE
     assert sum(account.weight for account in gone) == 0
     assert list((folders[0] / "kept").glob("*.safetensors"))
-    told = f"{number.name}: this peer ends its step and leaves"
-    assert told in (tmp_path / "leaver.log").read_text()
+    line = f"{number.name}: this peer ends its step and leaves"
+    assert line in (tmp_path / "leaver.log").read_text()

@@ -1,4 +1,4 @@
-"""A task trained by one peer: exact, and a folder that tells all."""
+"""A task trained by one peer: an exact result, and a record in its folder."""
 
 import json
 import socket
@@ -32,7 +32,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}
 
 
-def require_plain(folder: Path, steps: int) -> None:
+def require_plain_sgd(folder: Path, steps: int) -> None:
     expected = trained_by_hand(load_task("digits", seed=3), ["solo"], steps, seed=3)
     found = tensors(folder / "model.safetensors")
     assert found.keys() == expected.keys()
@@ -43,11 +43,11 @@ def require_plain(folder: Path, steps: int) -> None:
 @pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
 def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
     run(RunConfig(steps=40, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
-    require_plain(tmp_path, 40)
+    require_plain_sgd(tmp_path, 40)
 
 
 @pytest.mark.live
-def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> None:
+def test_the_folder_and_the_loggers_record_the_run(tmp_path: Path) -> None:
     own = Collected()
     config = PeerConfig(id="solo", loggers=(own,), out=tmp_path, log_every=20)
     report = run(RunConfig(steps=60), config)
@@ -65,7 +65,7 @@ def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_another_run_is_refused_and_unchanged(tmp_path: Path) -> None:
     run(RunConfig(steps=1), PeerConfig(out=tmp_path))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
     with pytest.raises(ConfigError, match="another run"):
@@ -74,7 +74,7 @@ def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: Path) -> None:
+def test_a_non_finite_loss_ends_the_run_and_burns_its_weight(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="lower the learning rate"):
         run(RunConfig(task="quadratic", lr=1e30), PeerConfig(out=tmp_path))
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match="Address already in use"):
@@ -93,13 +93,13 @@ def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_a_device_that_is_not_there_is_named() -> None:
+def test_an_unavailable_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="device is 'cuda:9'"):
         run(RunConfig(device="cuda:9"), PeerConfig())
 
 
 @pytest.mark.parametrize(("typed", "expected"), [(None, 0.5), ("constant", 1.0)])
-def test_the_learning_rate_falls_as_the_task_says_unless_another_way_is_typed(
+def test_the_task_sets_the_default_learning_rate_schedule(
     typed: str | None, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = replace(load_task("digits", seed=0), lr_schedule="linear")
@@ -112,7 +112,7 @@ def test_the_learning_rate_falls_as_the_task_says_unless_another_way_is_typed(
     learner.close()
 
 
-def test_another_optimizer_trains_in_place_of_the_tasks() -> None:
+def test_a_configured_optimizer_replaces_that_of_the_task() -> None:
     config = RunConfig(optimizer="adamw", lr=1e-3, device="cpu")
     learner = Learner(config, "a")
     assert type(learner._optimizer) is torch.optim.AdamW and learner.lr == 1e-3
@@ -124,7 +124,7 @@ def test_another_optimizer_trains_in_place_of_the_tasks() -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
+def test_measuring_the_average_of_a_lone_peer_changes_no_bit(tmp_path: Path) -> None:
     config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
     run(config, PeerConfig(id="solo", seed=3, out=tmp_path))
     rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
@@ -133,13 +133,13 @@ def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path:
         assert (row["average_peers"], row["average_missing"]) == (1, [])
         assert row["average_accuracy"] == row["accuracy"]
         assert row["average_test_loss"] == row["test_loss"]
-    require_plain(tmp_path, 60)
+    require_plain_sgd(tmp_path, 60)
 
 
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("join", [(), ("127.0.0.1:9",)], ids=["", "joins"])
-def test_a_peer_told_to_stop_leaves_or_gives_up(tmp_path: Path, join: tuple[str, ...]) -> None:
+def test_a_stopped_peer_leaves_or_gives_up_joining(tmp_path: Path, join: tuple[str, ...]) -> None:
     stop = threading.Event()
     threading.Timer(0.5 if join else 0.0, stop.set).start()
     if not join:

@@ -1,4 +1,4 @@
-"""Peers that say whatever they are told to, over a network that is none."""
+"""Peers with scripted answers, on a fake network."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,40 +22,40 @@ __all__ = ["FakeNetwork", "FakePeer", "a_member", "sighting"]
 
 
 def a_member(id: str, step: int = 0, **fields: Any) -> Member:
-    """An entry of a member table, at an address that goes with its name."""
+    """An entry of a member table, with an address derived from its name."""
     fields = {"addresses": (f"tcp://10.0.0.1:{7000 + hash_of(id)}",), **fields}
     fields = {"incarnation": 1, "heartbeat": 1, "phase": Phase.TRAINING, **fields}
     return Member(id=id, step=step, **fields)
 
 
 def hash_of(id: str) -> int:
-    """A small number that goes with a name."""
+    """A small number derived from a name."""
     return sum(id.encode()) % 999
 
 
 def sighting(id: str, standing: Standing = Standing.LIVE, **fields: Any) -> Sighting:
-    """What somebody says of a member."""
+    """A report about a member."""
     return Sighting(a_member(id, **fields), standing)
 
 
 @dataclass
 class FakePeer:
-    """Answers with a status that a test may change; with None it is dead."""
+    """Answers with a status that a test may change; without a status it is silent."""
 
     status: Status | None = None
-    asked: list[Any] = field(default_factory=list)
-    odd: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]] | None = None
-    """Says something else instead, with frames."""
+    requests: list[Any] = field(default_factory=list)
+    override: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]] | None = None
+    """Makes other answers instead, with frames."""
 
     def answers(self, question: Envelope) -> Sequence[tuple[Envelope, bytes]]:
-        self.asked.append(question.body)
-        if self.odd is not None:
-            return self.odd(question)
+        self.requests.append(question.body)
+        if self.override is not None:
+            return self.override(question)
         return [] if self.status is None else [(answer(question, self.status), b"")]
 
 
 def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
-    """An answer to a question, as its sender would make it."""
+    """An answer to a question, as its sender would build it."""
     me = body.me if isinstance(body, Status) else a_member("x")
     fields: dict[str, Any] = {"source": me.id, "source_incarnation": me.incarnation, **changes}
     return letter(body, swarm=b"s" * 16, destination=question.source, **fields)
@@ -73,7 +73,7 @@ class _Received:
 
 
 class FakeNetwork:
-    """Stands in place of a `Transport` to these peers, by address, and of the clock."""
+    """Replaces the clock, and the `Transport` to these peers, which are given by address."""
 
     def __init__(self, peers: dict[str, FakePeer]) -> None:
         self.peers = peers
@@ -82,10 +82,10 @@ class FakeNetwork:
         self.closed: list[str] = []
         self.why = ""
         self.resolved: dict[str, str] = {}
-        """Places that names stand for, by the names' addresses."""
+        """Resolved addresses, by the addresses that are dialled."""
         self.keys: dict[str, bytes] = {}
-        """Keys of the machines at some addresses, each for the peer of that name."""
-        self._came: deque[_Received] = deque()
+        """Keys of the machines at some addresses; a key is the name of its peer."""
+        self._inbox: deque[_Received] = deque()
 
     def __call__(self, bind: None, *, keyring: None) -> "FakeNetwork":
         return self
@@ -99,16 +99,16 @@ class FakeNetwork:
         if peer is None:
             return False
         for envelope, frame in peer.answers(decode(list(parts))):
-            said = encode(replace(envelope, frame_bytes=len(frame)), frame)
+            encoded = encode(replace(envelope, frame_bytes=len(frame)), frame)
             key = self.keys.get(place, b"")
-            self._came.append(_Received(said, self.resolved.get(place, place), key))
+            self._inbox.append(_Received(encoded, self.resolved.get(place, place), key))
         return True
 
     def poll(self, timeout_s: float) -> Iterator[_Received]:
-        if not self._came:
+        if not self._inbox:
             self.now += timeout_s
-        while self._came:
-            yield self._came.popleft()
+        while self._inbox:
+            yield self._inbox.popleft()
 
     def may_speak_as(self, key: bytes, name: str) -> bool:
         return key == name.encode()

@@ -1,4 +1,4 @@
-"""Why a newcomer could not join: what peers answer is real, and what sockets do is made up."""
+"""Diagnosis of failed joins: answers of peers are real, and socket errors are fake."""
 
 import socket
 import threading
@@ -33,20 +33,22 @@ SOON_S = 0.5
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
-    """One that listens, and one that only dials out."""
+    """A peer that listens, and a peer that only dials out."""
     folder = tmp_path_factory.mktemp("swarm")
-    with swarm(one_of(folder, "p0", 2), one_of(folder, "p1", 2, bind=None), at_once=True) as two:
-        yield two
+    with swarm(
+        one_of(folder, "p0", 2), one_of(folder, "p1", 2, bind=None), at_once=True
+    ) as members:
+        yield members
 
 
-def found_at(member: Member, schema: Schema | None = None) -> Diagnosis:
+def diagnose_member(member: Member, schema: Schema | None = None) -> Diagnosis:
     return diagnose(member.address, schema=schema, timeout_s=LIMIT_S, bytes_max=1 << 18)
 
 
-def found_in_time(
+def diagnose_until(
     address: str, *wanted: str, keyring: Keyring | None = None, words: str = ""
 ) -> Diagnosis:
-    """Diagnose what gives no answer, with more patience each time until the causes are these."""
+    """Diagnose with growing timeouts until the causes are those *wanted*."""
     patience_s = SOON_S
     found = Diagnosis(address=address)
 
@@ -64,15 +66,15 @@ def causes(found: Diagnosis) -> list[str]:
     return [finding.cause for finding in found.findings]
 
 
-def test_where_all_is_well_it_says_what_works_and_nobody_remembers(pair: list[Member]) -> None:
-    found = found_at(pair[0], pair[0].peer._vector.schema)
+def test_a_healthy_swarm_can_be_joined_and_stays_unchanged(pair: list[Member]) -> None:
+    found = diagnose_member(pair[0], pair[0].peer._vector.schema)
     assert found.can_join and not found.findings
     assert (found.peer, found.swarm) == ("p0", pair[0].peer.stats().swarm)
     assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
     assert sorted(member.id for member in found.members) == ["p0", "p1"]
     assert found.link is not None and found.link.bytes_s > 0
     assert 0 < found.link.roundtrip_s <= found.link.roundtrip_s_mean
-    # Answers are about membership, and shares are not.
+    # Answers count as membership traffic, and shares do not.
     counters = pair[0].peer.stats().counters
     assert 0 < counters.membership_bytes < counters.bytes_sent
     assert pair[0].peer.members == pair[1].peer.members == ("p0", "p1")
@@ -80,38 +82,40 @@ def test_where_all_is_well_it_says_what_works_and_nobody_remembers(pair: list[Me
     assert "observer" not in events.read_text()
 
 
-def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
+def test_another_model_is_reported_with_the_first_difference(pair: list[Member]) -> None:
     other = nn.Linear(4, 2)
-    found = found_at(pair[0], Vector(other).schema)
+    found = diagnose_member(pair[0], Vector(other).schema)
     assert not found.can_join and causes(found) == ["model"]
     assert found.findings[0].why == (
         "it trains another model: tensor 0 is weight (2, 4) float32 here and "
         "weight (3, 4) float32 there"
     )
     half = Vector(nn.Linear(4, 3).double()).schema
-    assert "weight (3, 4) float64 here" in str(found_at(pair[0], half).findings[0])
+    assert "weight (3, 4) float64 here" in str(diagnose_member(pair[0], half).findings[0])
     cut = Vector(linear(), shards=2).schema
-    assert "2 shards here and 1 there" in str(found_at(pair[0], cut).findings[0])
+    assert "2 shards here and 1 there" in str(diagnose_member(pair[0], cut).findings[0])
 
 
 @pytest.mark.extended
-def test_a_member_whose_clock_is_ahead(pair: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_with_a_clock_ahead_is_reported(
+    pair: list[Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
     now_s = time.time()
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s - 2 * 86_400)
-    found = found_in_time(pair[0].address, "clock", words="days in the future")
+    found = diagnose_until(pair[0].address, "clock", words="days in the future")
     assert not found.can_join
 
 
 @contextmanager
-def answers(with_what: bytes) -> Iterator[str]:
-    """A program that answers whatever comes with the same bytes."""
+def fake_server(reply: bytes) -> Iterator[str]:
+    """A program that answers every message with the same bytes."""
     halt = threading.Event()
 
     def serve(other: Transport) -> None:
         while not halt.is_set():
             for received in other.poll(0.05):
                 other.learn("asker", received.route, bulk=False)
-                other.send("asker", [with_what], bulk=False)
+                other.send("asker", [reply], bulk=False)
 
     with closing(Transport()) as other:
         thread = threading.Thread(target=serve, args=(other,), daemon=True)
@@ -122,54 +126,56 @@ def answers(with_what: bytes) -> Iterator[str]:
 
 
 @pytest.mark.extended
-def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
+def test_a_foreign_zeromq_program_is_reported() -> None:
     with closing(Transport()) as other:
-        told = "speaks ZeroMQ and does not answer"
-        found_in_time(other.address or "", "foreign", words=told)
-    with answers(b"hello, who is there?") as address:
+        words = "speaks ZeroMQ and does not answer"
+        diagnose_until(other.address or "", "foreign", words=words)
+    with fake_server(b"hello, who is there?") as address:
         found = diagnose(address, timeout_s=LIMIT_S)
     assert causes(found) == ["foreign"] and "what answers is not a peer" in found.findings[0].why
 
 
 def notice_of(version: int) -> bytes:
-    """What a peer answers to a message of another version than its own."""
+    """The answer of a peer to a message of another protocol version."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "VERSION", version)
         return b"".join(codec.version_notice())
 
 
 @pytest.mark.extended
-def test_another_version_of_the_protocol(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with answers(notice_of(6)) as address:
+def test_another_protocol_version_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fake_server(notice_of(6)) as address:
         found = diagnose(address, timeout_s=LIMIT_S)
-        # One that joins is told the same.
+        # A joining peer logs the same reason.
         joining = one_of(tmp_path, "new", 1, join=address, rendezvous=None)
-        told = f"{address} it speaks version 6, and this peer version 5"
-        until(lambda: told in caplog.text)
+        reason = f"{address} it speaks version 6, and this peer version 5"
+        until(lambda: reason in caplog.text)
         joining.end(at_once=True)
         with pytest.raises(TransportError, match="does not answer: it speaks version 6"):
             pull(address)
     assert causes(found) == ["version"]
     assert found.findings[0].why == "it speaks version 6, and this peer version 5"
-    assert f"stopped while joining: {told}" in str(joining.error)
+    assert f"stopped while joining: {reason}" in str(joining.error)
 
 
-def test_a_message_of_another_version_is_answered_with_the_own_one(pair: list[Member]) -> None:
-    came: list[bytes] = []
+def test_a_peer_answers_other_versions_with_its_own_version(pair: list[Member]) -> None:
+    answers: list[bytes] = []
 
     def is_answered() -> bool:
-        asker.greet(pair[0].address, [notice_of(6) + b"and a message"])
-        came.extend(bytes(received.header) for received in asker.poll(0.05))
-        return bool(came)
+        client.greet(pair[0].address, [notice_of(6) + b"and a message"])
+        answers.extend(bytes(received.header) for received in client.poll(0.05))
+        return bool(answers)
 
-    with closing(Transport(None)) as asker:
+    with closing(Transport(None)) as client:
         until(is_answered)
-    assert came[0] == notice_of(codec.VERSION)
+    assert answers[0] == notice_of(codec.VERSION)
 
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Iterator[tuple[Keys, str]]:
-    """Keys of three machines, and the address of one of them, where it trains."""
+    """Keys of three machines, and the address of the first, which trains."""
     keys = Keys(tmp_path)
     key, *_ = (keys.machine(name) for name in ("m1", "m2", "m3"))
     member = one_of(tmp_path, "m1", 1, rendezvous=None, key=key, roster=keys.file("m1.roster"))
@@ -178,16 +184,16 @@ def keyed(tmp_path: Path) -> Iterator[tuple[Keys, str]]:
 
 
 @pytest.mark.extended
-def test_a_swarm_with_keys(keyed: tuple[Keys, str]) -> None:
+def test_missing_and_unlisted_keys_are_reported(keyed: tuple[Keys, str]) -> None:
     keys, address = keyed
     without = diagnose(address, timeout_s=LIMIT_S)
     assert causes(without) == ["keys"] and "none" in without.findings[0].why
-    let_in = diagnose(address, keyring=keys.keyring("m2"), timeout_s=LIMIT_S)
-    assert let_in.can_join and let_in.peer == "m1", let_in
-    # One whom the newest roster here lets in, and the roster there does not know.
+    admitted = diagnose(address, keyring=keys.keyring("m2"), timeout_s=LIMIT_S)
+    assert admitted.can_join and admitted.peer == "m1", admitted
+    # The roster here lists m4; the older roster of the peer does not.
     late = keys.keyring("m4")
-    told_so = "it refuses this machine's key, which its roster does not list"
-    refused = found_in_time(address, "keys", keyring=late, words=told_so)
+    reason = "it refuses this machine's key, which its roster does not list"
+    refused = diagnose_until(address, "keys", keyring=late, words=reason)
     assert not refused.can_join
     assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
@@ -200,13 +206,15 @@ def test_a_swarm_with_keys(keyed: tuple[Keys, str]) -> None:
         ((Phase.LEAVING, Phase.TRAINING), "p0 is about to leave; join h1:1"),
     ],
 )
-def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
+def test_finishing_swarms_and_leaving_peers_are_reported(
+    phases: tuple[Phase, ...], words: str
+) -> None:
     members = [Entry(f"p{i}", 1, 1, phase, 1, (f"tcp://h{i}:1",)) for i, phase in enumerate(phases)]
-    told = "; ".join(map(str, diagnosis._obstacles_inside(members, "")))
-    assert told.startswith(words) and bool(told) is bool(words)
+    text = "; ".join(map(str, diagnosis._obstacles_inside(members, "")))
+    assert text.startswith(words) and bool(text) is bool(words)
 
 
-def test_a_model_in_words() -> None:
+def test_a_model_is_described_in_words() -> None:
     two = Vector(linear(), shards=2)
     assert described(two.schema).endswith("128 bytes, in 2 shards")
     frozen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
@@ -237,7 +245,7 @@ def test_a_model_in_words() -> None:
         ),
     ],
 )
-def test_where_nothing_can_be_connected_to(
+def test_connection_errors_are_explained(
     error: OSError, cause: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def connect(*_: object) -> None:
@@ -252,7 +260,7 @@ FOREIGN = ("foreign", "what listens there is not a peer, or one that is stopped"
 
 
 @pytest.mark.parametrize(
-    ("banner", "told"),
+    ("banner", "expected"),
     [
         (b"HTTP/1.0 400 Bad request\r\n", FOREIGN),
         (b"\xff" * 40, FOREIGN),
@@ -264,8 +272,8 @@ FOREIGN = ("foreign", "what listens there is not a peer, or one that is stopped"
     ],
     ids=["HTTP", "other bytes", "nothing", "with keys"],
 )
-def test_what_listens_is_known_by_its_greeting(
-    banner: bytes, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+def test_a_listener_is_identified_by_its_greeting(
+    banner: bytes, expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = socket.socketpair()
     with here, there:
@@ -273,14 +281,14 @@ def test_what_listens_is_known_by_its_greeting(
         there.shutdown(socket.SHUT_WR)
         monkeypatch.setattr(socket, "create_connection", lambda *_: here)
         (finding,) = diagnose("node-a:7700").findings
-    assert (finding.cause, finding.why) == told
+    assert (finding.cause, finding.why) == expected
 
 
 @pytest.mark.extended
-def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
+def test_keys_at_a_peer_without_keys_are_reported(pair: list[Member], tmp_path: Path) -> None:
     keyring = Keys(tmp_path).keyring("m1")
-    told = "it has no keys, and this peer would have some"
-    found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
-    with socket.socket() as bound:  # and does not listen
+    reason = "it has no keys, and this peer would have some"
+    diagnose_until(pair[0].address, "keys", keyring=keyring, words=reason)
+    with socket.socket() as bound:  # but does not listen
         bound.bind(("127.0.0.1", 0))
-        found_in_time(f"127.0.0.1:{bound.getsockname()[1]}", "closed", keyring=keyring)
+        diagnose_until(f"127.0.0.1:{bound.getsockname()[1]}", "closed", keyring=keyring)

@@ -1,4 +1,4 @@
-"""What several members notice is told once; what one of them says twice has happened twice."""
+"""Reports of several members are merged; a second report of one member is a second event."""
 
 import pytest
 
@@ -10,10 +10,10 @@ def note(event: str, peer: str = "x") -> EventNote:
     return EventNote(number=1, event=event, peer=peer, ago_s=0.0)
 
 
-def told(*notes: tuple[str, EventNote, float]) -> list[tuple[str, float, tuple[str, ...]]]:
+def merge(*notes: tuple[str, EventNote, float]) -> list[tuple[str, float, tuple[str, ...]]]:
     events = _Events()
-    for teller, noted, time_s in notes:
-        events.add(teller, noted, time_s)
+    for reporter, noted, time_s in notes:
+        events.add(reporter, noted, time_s)
     return [(event.event, event.time_s, event.told_by) for event in events.all()]
 
 
@@ -37,36 +37,36 @@ BOTH = ("a", "b")
             [("died", 100.0, ("a",)), ("died", 300.0, ("b",))],
         ),
     ],
-    ids=["three notice one death", "it dies twice", "long after it is another"],
+    ids=["three reports of one death", "two deaths", "a much later report"],
 )
-def test_what_several_notice_is_one_event_at_the_first_time(
+def test_reports_of_one_event_are_merged_at_the_earliest_time(
     notes: list[tuple[str, EventNote, float]], expected: list[tuple[str, float, tuple[str, ...]]]
 ) -> None:
-    assert told(*notes) == expected
+    assert merge(*notes) == expected
 
 
-def test_what_peers_tell_of_themselves_is_about_them() -> None:
+def test_founded_and_joined_are_events_of_the_reporting_peer() -> None:
     events = _Events()
-    for time_s, (teller, noted) in enumerate(
+    for time_s, (reporter, noted) in enumerate(
         [("a", note("founded", "")), ("b", note("joined", "a")), ("c", note("joined", "a"))]
     ):
-        events.add(teller, noted, float(time_s))
+        events.add(reporter, noted, float(time_s))
     found = [(event.event, event.peer, event.donor) for event in events.all()]
     assert found == [("founded", "a", ""), ("joined", "b", "a"), ("joined", "c", "a")]
 
 
-def test_only_so_many_are_kept_and_only_so_many_tellers() -> None:
+def test_the_numbers_of_events_and_reporters_are_limited() -> None:
     events = _Events()
     for number in range(1005):
         events.add("a", note("met", f"p{number}"), float(number))
-    told = events.all()
-    assert len(told) == 1000 and told[0].peer == "p5"
+    kept = events.all()
+    assert len(kept) == 1000 and kept[0].peer == "p5"
     for number in range(100):
         events.add(f"t{number}", note("met", "p1004"), 1004.0)
     assert len(events.all()[-1].told_by) == 64
-    # One that is told again and again does not push out the others.
+    # Many events of one peer do not evict the events of other peers.
     for number in range(1100):
         events.add("a", note("suspected", "x"), 2000.0 + number)
-    told = events.all()
-    assert len(told) == 1000
-    assert [e.time_s for e in told if e.peer == "x"] == [3092.0 + number for number in range(8)]
+    kept = events.all()
+    assert len(kept) == 1000
+    assert [e.time_s for e in kept if e.peer == "x"] == [3092.0 + number for number in range(8)]

@@ -1,4 +1,4 @@
-"""Whatever peers answer, an observer goes on, and nobody speaks for another."""
+"""No answer of a peer stops an observer, and no peer can answer for another."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def address(id: str) -> str:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
+def open_observer(monkeypatch: pytest.MonkeyPatch) -> Open:
     def make(*peers: FakePeer) -> tuple[Observer, FakeNetwork]:
         places = {address(p.status.me.id): p for p in peers if p.status is not None}
         network = FakeNetwork(places)
@@ -45,11 +45,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
         seed = next(iter(places), address("a"))
         return Observer(seed, clock=network.clock), network
 
-    monkeypatch.setattr(observer_module, "_NAP_S", 0.1)  # time stands still but for naps
+    monkeypatch.setattr(observer_module, "_NAP_S", 0.1)  # only naps advance the clock
     return make
 
 
-def named(view: SwarmView, id: str) -> PeerView:
+def peer_named(view: SwarmView, id: str) -> PeerView:
     (found,) = [peer for peer in view.peers if peer.id == id]
     return found
 
@@ -58,25 +58,25 @@ def ids(view: SwarmView) -> list[str]:
     return [peer.id for peer in view.peers]
 
 
-def test_members_are_found_through_others(opened: Open) -> None:
+def test_members_are_found_through_other_members(open_observer: Open) -> None:
     b = FakePeer(status("b", sighting("a"), sighting("c"), sample=(1.0, 0.0)))
     c = FakePeer(status("c", sighting("b"), sample=(3.0, 0.0)))
-    watch, network = opened(FakePeer(status("a", sighting("b"))), b, c)
-    view = watch.poll()
+    observer, network = open_observer(FakePeer(status("a", sighting("b"))), b, c)
+    view = observer.poll()
     assert ids(view) == ["a", "b", "c"] and view.answered == 3
     assert view.swarm_step == 20 and view.swarm == (b"s" * 16).hex()
     assert [peer.distance for peer in view.peers] == [None, 0.5, 0.5]
     assert view.consensus_distance == view.to_json()["consensus_distance"] == 0.5
-    with watch:
+    with observer:
         pass
     assert network.closed == ["all"]
 
 
-def test_who_waits_only_dials_out_or_has_left_is_shown_as_is_known(opened: Open) -> None:
+def test_waiting_hidden_and_left_peers_are_shown_with_their_state(open_observer: Open) -> None:
     hidden = sighting("nat", step=77, addresses=())
     gone = Sighting(Member("old", 1, 0, Phase.LEFT, 123), Standing.LEFT)
-    watch, _ = opened(FakePeer(status("a", hidden, gone, awaits=("b",))))
-    a, nat, old = watch.poll().peers
+    observer, _ = open_observer(FakePeer(status("a", hidden, gone, awaits=("b",))))
+    a, nat, old = observer.poll().peers
     assert (a.state, a.awaits) == ("waiting", ("b",))
     assert (nat.state, nat.source, nat.step, nat.address) == ("training", "others", 77, "")
     assert not nat.figures and nat.steps_s is None
@@ -92,24 +92,24 @@ def test_who_waits_only_dials_out_or_has_left_is_shown_as_is_known(opened: Open)
         ([Standing.LEFT, Standing.LEFT, Standing.LIVE], "left"),
     ],
 )
-def test_what_most_say_of_a_silent_one_counts(
-    opened: Open, standings: Sequence[Standing], state: str
+def test_the_majority_of_reports_decides_the_state_of_a_silent_peer(
+    open_observer: Open, standings: Sequence[Standing], state: str
 ) -> None:
     names = ["a", "b", "c"]
-    told = [sighting("gone", standing, addresses=()) for standing in standings]
+    reports = [sighting("gone", standing, addresses=()) for standing in standings]
     known = [*map(sighting, names)]
-    peers = [FakePeer(status(n, *known, gone)) for n, gone in zip(names, told, strict=True)]
-    watch, _ = opened(*peers)
-    view = watch.poll()
-    peer = named(view, "gone")
+    peers = [FakePeer(status(n, *known, gone)) for n, gone in zip(names, reports, strict=True)]
+    observer, _ = open_observer(*peers)
+    view = observer.poll()
+    peer = peer_named(view, "gone")
     assert view.answered == 3 and peer.state == state
 
 
-def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
+def test_rates_are_differences_over_the_time_of_the_peer(open_observer: Open) -> None:
     link = replace(LINK, bytes_received=10)
     peer = FakePeer(status("a", figures=(("bytes_sent", 100.0), ("mixed", 0.0)), links=(link,)))
-    watch, _ = opened(peer)
-    first = watch.poll()
+    observer, _ = open_observer(peer)
+    first = observer.poll()
     assert first.peers[0].steps_s is None and first.links[0].bytes_out_s is None
     peer.status = status(
         "a",
@@ -118,86 +118,88 @@ def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
         figures=(("bytes_sent", 500.0), ("mixed", 4.0), ("staleness_steps_sum", 8.0)),
         links=(replace(link, bytes_sent=200),),
     )
-    view = watch.poll()
+    view = observer.poll()
     seen = view.peers[0]
     assert (seen.steps_s, seen.bytes_out_s, seen.bytes_in_s) == (10.0, 200.0, None)
     assert seen.staleness_mean == 2.0
     assert (view.links[0].bytes_out_s, view.links[0].bytes_in_s) == (50.0, 0.0)
-    # Counts that go back are no rate below 0.
+    # Decreasing counts give a rate of 0, not a negative rate.
     peer.status = status("a", uptime_s=8.0, figures=(("bytes_sent", 0.0),))
-    seen = watch.poll().peers[0]
+    seen = observer.poll().peers[0]
     assert seen.steps_s == 0.0 and seen.bytes_out_s == 0.0
 
 
-def test_a_later_incarnation_begins_anew_and_an_earlier_one_is_passed_over(opened: Open) -> None:
+def test_a_later_incarnation_resets_rates_and_an_earlier_one_is_ignored(
+    open_observer: Open,
+) -> None:
     peer = FakePeer(status("a", me=a_member("a", step=10, incarnation=2)))
-    watch, _ = opened(peer)
-    assert watch.poll().peers[0].incarnation == 2
+    observer, _ = open_observer(peer)
+    assert observer.poll().peers[0].incarnation == 2
     peer.status = status("a", me=a_member("a", step=1, incarnation=3), uptime_s=1.0)
-    seen = watch.poll().peers[0]
+    seen = observer.poll().peers[0]
     assert (seen.incarnation, seen.step, seen.steps_s) == (3, 1, None)
     peer.status = status("a", me=a_member("a", step=99, incarnation=2), uptime_s=9.0)
-    assert watch.poll().peers[0].step == 1
+    assert observer.poll().peers[0].step == 1
 
 
-def test_an_answer_to_another_question_is_passed_over(opened: Open) -> None:
+def test_answers_to_other_questions_are_ignored(open_observer: Open) -> None:
     peer = FakePeer(status("a"))
-    watch, _ = opened(peer)
-    assert watch.poll().answered == 1
+    observer, _ = open_observer(peer)
+    assert observer.poll().answered == 1
 
-    def elsewhere(question: Envelope) -> list[tuple[Envelope, bytes]]:
+    def answers_for_others(question: Envelope) -> list[tuple[Envelope, bytes]]:
         others = replace(question, source="observer-1.made-up")
         hello = Hello(members=(), rooted=False, reply=False)
-        said = [answer(others, status("a"))]
-        said += [answer(question, hello, source=source) for source in ("a", "b")]
-        return [(each, b"") for each in said]
+        answers = [answer(others, status("a"))]
+        answers += [answer(question, hello, source=source) for source in ("a", "b")]
+        return [(each, b"") for each in answers]
 
-    peer.odd = elsewhere
-    view = watch.poll()
+    peer.override = answers_for_others
+    view = observer.poll()
     assert view.answered == 0
-    # What comes in answer to a post is kept, but not what it says for another.
-    assert [each.source for each in watch.answers] == ["a"]
+    # Answers to a post are kept, except under the name of another peer.
+    assert [each.source for each in observer.answers] == ["a"]
 
 
-def test_members_are_told_in_pages_and_pages_without_an_end_end(opened: Open) -> None:
+def test_member_lists_are_paged_and_endless_pages_are_cut_off(open_observer: Open) -> None:
     peer = FakePeer(status("a"))
 
     def pages(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        after = peer.asked[-1].members_after
+        after = peer.requests[-1].members_after
         names = [f"n{number:03}" for number in range(300) if f"n{number:03}" > after][:100]
-        told = tuple(sighting(name, addresses=()) for name in names)
-        return [(answer(question, status("a", *told, more=len(names) == 100)), b"")]
+        members = tuple(sighting(name, addresses=()) for name in names)
+        return [(answer(question, status("a", *members, more=len(names) == 100)), b"")]
 
-    peer.odd = pages
-    watch, _ = opened(peer)
-    view = watch.poll()
+    peer.override = pages
+    observer, _ = open_observer(peer)
+    view = observer.poll()
     assert len(view.peers) == 301
-    assert [each.members_after for each in peer.asked] == ["", "n099", "n199", "n299"]
+    assert [each.members_after for each in peer.requests] == ["", "n099", "n199", "n299"]
     same = sighting("n000", addresses=())
-    peer.odd = lambda question: [(answer(question, status("a", same, more=True)), b"")]
-    assert ids(watch.poll()) == ["a", "n000"]
+    peer.override = lambda question: [(answer(question, status("a", same, more=True)), b"")]
+    assert ids(observer.poll()) == ["a", "n000"]
 
 
-def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
+def test_the_number_of_queried_peers_is_limited(open_observer: Open) -> None:
     peer = FakePeer(status("a"))
     names = [f"n{number:03}" for number in range(256)]
 
-    def told(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        after = peer.asked[-1].members_after
+    def answers(question: Envelope) -> list[tuple[Envelope, bytes]]:
+        after = peer.requests[-1].members_after
         places = [(f"tcp://10.0.1.1:{5000 + n}",) for n in range(256)]
         rows = [sighting(name, addresses=at) for name, at in zip(names, places, strict=True)]
         if after:
             rows = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
         return [(answer(question, status("a", *rows, more=not after)), b"")]
 
-    peer.odd = told
-    watch, network = opened(peer)
-    view = watch.poll(0.5)
+    peer.override = answers
+    observer, network = open_observer(peer)
+    view = observer.poll(0.5)
     assert len(view.peers) == 513
     assert len(set(network.dialled)) == ASKED_MAX
 
 
-def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
+def test_impossible_figures_are_not_shown(open_observer: Open) -> None:
     odd = (
         ("pushes", -1.0),
         ("mixed", float("inf")),
@@ -206,187 +208,189 @@ def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
         ("made up", 1.0),
         ("memory_bytes", 4.0),
     )
-    watch, _ = opened(FakePeer(status("a", figures=odd)))
-    view = watch.poll()
+    observer, _ = open_observer(FakePeer(status("a", figures=odd)))
+    view = observer.poll()
     seen = view.peers[0]
     assert seen.figures == {"loss": float("inf"), "weight": 1e300, "memory_bytes": 4.0}
-    told = view.to_json()
-    assert told["peers"][0]["loss"] == "inf" and told["weight"] == 1e300
-    assert told["peers"][0]["pushes"] is None
+    row = view.to_json()
+    assert row["peers"][0]["loss"] == "inf" and row["weight"] == 1e300
+    assert row["peers"][0]["pushes"] is None
 
 
-def test_figures_of_two_that_cannot_be_added_up_end_nothing(opened: Open) -> None:
+def test_figures_without_a_finite_sum_do_not_stop_the_observer(open_observer: Open) -> None:
     much = (("weight", math.inf),)
     a = FakePeer(status("a", sighting("b"), figures=much, sample=(1.0, 0.0)))
     b = FakePeer(status("b", figures=(("weight", -math.inf),), sample=(-1.0, 1e-155)))
-    watch, _ = opened(a, b)
-    told = watch.poll().to_json()
-    assert told["weight"] == "nan"
-    assert told["consensus_distance"] == pytest.approx(2e155)
+    observer, _ = open_observer(a, b)
+    row = observer.poll().to_json()
+    assert row["weight"] == "nan"
+    assert row["consensus_distance"] == pytest.approx(2e155)
 
 
-def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -> None:
+def test_a_peer_is_silent_until_others_report_it_dead(open_observer: Open) -> None:
     a, b = FakePeer(status("a", sighting("b", step=50))), FakePeer(status("b", sighting("a")))
-    watch, network = opened(a, b)
-    assert watch.poll().answered == 2
+    observer, network = open_observer(a, b)
+    assert observer.poll().answered == 2
     b.status, a.status = None, status("a", sighting("b", step=50), uptime_s=6.0)
     for _ in range(2):
-        view = watch.poll(0.2)
+        view = observer.poll(0.2)
         network.now += 1
-    seen = named(view, "b")
+    seen = peer_named(view, "b")
     assert (seen.state, seen.source, seen.step) == ("silent", "others", 50)
     dead = sighting("b", Standing.DEAD)
     a.status = status("a", dead, uptime_s=7.0)
-    view = watch.poll(0.2)
-    seen = named(view, "b")
+    view = observer.poll(0.2)
+    seen = peer_named(view, "b")
     assert (seen.state, seen.dead_by) == ("dead", 1)
     assert view.alive == 1
     for number in range(40):
         a.status = status("a", dead, uptime_s=8.0 + number)
-        watch.poll(0.2)
-    asked = network.dialled.count(address("b"))
+        observer.poll(0.2)
+    dials = network.dialled.count(address("b"))
     assert address("b") in network.closed
     a.status = status("a", uptime_s=60.0)
     network.now += 100
-    assert ids(watch.poll(0.2)) == ["a"]
-    assert network.dialled.count(address("b")) == asked
+    assert ids(observer.poll(0.2)) == ["a"]
+    assert network.dialled.count(address("b")) == dials
 
 
-def test_one_that_others_still_hear_is_asked_for_ever(opened: Open) -> None:
+def test_a_silent_peer_that_others_report_live_is_queried_forever(open_observer: Open) -> None:
     a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b", sighting("a")))
-    watch, network = opened(b, a)  # of which the first is the given address
-    watch.poll()
+    observer, network = open_observer(b, a)  # the observer is given the address of b
+    observer.poll()
     b.status = None
     for number in range(40):
         a.status = status("a", sighting("b", step=60 + number), uptime_s=6.0 + number)
-        view = watch.poll(0.2)
-    seen = named(view, "b")
+        view = observer.poll(0.2)
+    seen = peer_named(view, "b")
     assert (seen.state, seen.step) == ("silent", 99)
     assert network.closed == [] and network.dialled.count(address("b")) >= 40
 
 
-def test_the_only_one_is_silent_when_it_answers_no_more(opened: Open) -> None:
+def test_a_lone_peer_that_stops_answering_is_silent(open_observer: Open) -> None:
     a = FakePeer(status("a", events=(EventNote(number=1, event="founded", peer="", ago_s=0.0),)))
-    watch, _ = opened(a)
-    watch.poll()
-    # What it tells again has not happened again.
+    observer, _ = open_observer(a)
+    observer.poll()
+    # A repeated report is not a second event.
     assert a.status is not None
     a.status = replace(a.status, uptime_s=6.0)
-    assert len(watch.poll().events) == 1
+    assert len(observer.poll().events) == 1
     a.status = None
     for _ in range(3):
-        view = watch.poll(0.2)
+        view = observer.poll(0.2)
     assert [(peer.state, peer.step) for peer in view.peers] == [("silent", 10)]
     assert view.weight is None and view.answered == 0
 
 
-def test_one_that_moves_is_found_at_its_new_address(opened: Open) -> None:
+def test_a_peer_that_moves_is_found_at_its_new_address(open_observer: Open) -> None:
     a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
-    watch, network = opened(a, b)
-    assert watch.poll().answered == 2
+    observer, network = open_observer(a, b)
+    assert observer.poll().answered == 2
     moved = "tcp://10.0.0.9:9999"
     network.peers[moved] = network.peers.pop(address("b"))
     b.status = status("b", uptime_s=9.0)
     for number in range(8):
         a.status = status("a", sighting("b", addresses=(moved,)), uptime_s=6.0 + number)
-        view = watch.poll(0.2)
+        view = observer.poll(0.2)
     assert view.answered == 2
 
 
-def test_two_addresses_may_be_of_one_peer(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_addresses_may_belong_to_one_peer(
+    open_observer: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a = FakePeer(status("a"))
     network = FakeNetwork({address("a"): a, "tcp://10.0.0.7:1": a})
     monkeypatch.setattr(observer_module, "Transport", network)
-    watch = Observer([address("a"), "10.0.0.7:1"], clock=network.clock)
-    view = watch.poll()
-    assert ids(view) == ["a"] and watch.poll(0.1).answered == 1
+    observer = Observer([address("a"), "10.0.0.7:1"], clock=network.clock)
+    view = observer.poll()
+    assert ids(view) == ["a"] and observer.poll(0.1).answered == 1
     assert network.closed == 2 * ["tcp://10.0.0.7:1"]
 
 
-def test_a_given_address_counts_where_the_peers_own_cannot_be_reached(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
+def test_a_given_address_is_used_if_the_peers_own_is_unreachable(
+    open_observer: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, network = opened()
+    _, network = open_observer()
     a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b", sighting("a")))
     network.peers = {"tcp://gate:1": a, "tcp://gate:2": b}
     network.resolved = {"tcp://gate:1": "tcp://10.9.9.9:1"}
     made: list[str] = []
     monkeypatch.setattr(observer_module, "Probe", lambda place, keyring: made.append(place))
-    watch = Observer(["gate:1", "gate:2"], clock=network.clock)
-    assert watch.poll(0.2).answered == 2
+    observer = Observer(["gate:1", "gate:2"], clock=network.clock)
+    assert observer.poll(0.2).answered == 2
     network.peers = {"tcp://gate:2": b}
     for _ in range(3):
-        watch.poll(0.2)
+        observer.poll(0.2)
     network.peers = {"tcp://gate:1": a, "tcp://gate:2": b}
-    watch.poll(0.2)
-    view = watch.poll(0.2)
+    observer.poll(0.2)
+    view = observer.poll(0.2)
     assert view.answered == 2
-    watch.probe(named(view, "a"))
+    observer.probe(peer_named(view, "a"))
     assert made == ["tcp://10.9.9.9:1"]
 
 
-def test_one_that_few_believe_alive_is_not_awaited_again(opened: Open) -> None:
-    tellers = [FakePeer(status("a", sighting("b"), sighting("c"), sighting("z", Standing.DEAD)))]
-    tellers += [FakePeer(status("b", sighting("z", Standing.DEAD))), FakePeer(status("c"))]
+def test_a_silent_peer_that_most_report_dead_is_not_awaited(open_observer: Open) -> None:
+    reporters = [FakePeer(status("a", sighting("b"), sighting("c"), sighting("z", Standing.DEAD)))]
+    reporters += [FakePeer(status("b", sighting("z", Standing.DEAD))), FakePeer(status("c"))]
     z = FakePeer(status("z"))
-    watch, network = opened(*tellers, z)
-    assert tellers[2].status is not None
-    tellers[2].status = replace(tellers[2].status, members=(sighting("z"),))
-    assert watch.poll().answered == 4
+    observer, network = open_observer(*reporters, z)
+    assert reporters[2].status is not None
+    reporters[2].status = replace(reporters[2].status, members=(sighting("z"),))
+    assert observer.poll().answered == 4
     z.status = None
     for _ in range(2):
-        watch.poll(0.2)
+        observer.poll(0.2)
     began_s = network.now
     for _ in range(40):
-        view = watch.poll(0.2)
-    assert network.now == began_s and named(view, "z").state == "dead"
+        view = observer.poll(0.2)
+    assert network.now == began_s and peer_named(view, "z").state == "dead"
 
 
-def test_a_flood_of_answers_fills_no_memory(opened: Open) -> None:
+def test_a_flood_of_answers_is_kept_in_bounded_memory(open_observer: Open) -> None:
     peer = FakePeer(status("a"))
     flood = [status("a", uptime_s=5.0 + number / 1000) for number in range(1000)]
-    peer.odd = lambda question: [(answer(question, each), b"") for each in flood]
-    watch, _ = opened(peer)
-    assert watch.poll().peers[0].uptime_s == flood[-1].uptime_s
-    (target,) = watch._targets
+    peer.override = lambda question: [(answer(question, each), b"") for each in flood]
+    observer, _ = open_observer(peer)
+    assert observer.poll().peers[0].uptime_s == flood[-1].uptime_s
+    (target,) = observer._targets
     assert target.answers is not None and len(target.answers._recent) == 256
 
 
-def test_why_nobody_answers_is_said(opened: Open) -> None:
-    watch, network = opened()
+def test_the_error_says_why_no_peer_answers(open_observer: Open) -> None:
+    observer, network = open_observer()
     with pytest.raises(TransportError, match="does not answer: is a peer listening there"):
-        watch.poll()
+        observer.poll()
     network.why = "has no keys"
     with pytest.raises(TransportError, match="does not answer: has no keys"):
-        watch.poll()
+        observer.poll()
 
 
-def test_a_member_reports_only_itself_and_only_under_a_name_of_its_key(opened: Open) -> None:
+def test_a_member_answers_only_for_itself_and_under_a_name_of_its_key(open_observer: Open) -> None:
     a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b"))
-    watch, network = opened(a, b)
+    observer, network = open_observer(a, b)
     network.keys = {address("a"): b"a", address("b"): b"x"}
-    assert watch.poll(0.2).answered == 1
+    assert observer.poll(0.2).answered == 1
     network.keys[address("b")] = b"b"
-    assert watch.poll(0.2).answered == 2
-    b.odd = lambda question: [(answer(question, status("a"), source="b"), b"")]
-    assert watch.poll(0.2).answered == 1
+    assert observer.poll(0.2).answered == 2
+    b.override = lambda question: [(answer(question, status("a"), source="b"), b"")]
+    assert observer.poll(0.2).answered == 1
 
 
-def test_the_swarm_is_that_of_most_members_that_answer(opened: Open) -> None:
+def test_the_observer_follows_the_swarm_of_most_answering_members(open_observer: Open) -> None:
     peers = [FakePeer(status(id, *map(sighting, "abcd"))) for id in "abcd"]
     swarms = {"a": b"", "b": b"s" * 16, "c": b"s" * 16, "d": b"t" * 16}
 
     def answers(peer: FakePeer) -> Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]:
         assert peer.status is not None
-        told, swarm = peer.status, swarms[peer.status.me.id]
-        return lambda question: [(replace(answer(question, told), swarm=swarm), b"")]
+        reported, swarm = peer.status, swarms[peer.status.me.id]
+        return lambda question: [(replace(answer(question, reported), swarm=swarm), b"")]
 
     for peer in peers:
-        peer.odd = answers(peer)
-    watch, _ = opened(*peers)
-    assert watch.poll().swarm == (b"s" * 16).hex()
+        peer.override = answers(peer)
+    observer, _ = open_observer(*peers)
+    assert observer.poll().swarm == (b"s" * 16).hex()
     for peer in peers[1:3]:
-        peer.odd = lambda question: []
-    assert watch.poll(0.2).swarm == (b"t" * 16).hex()
-    peers[3].odd = lambda question: []
-    assert watch.poll(0.2).swarm == (b"t" * 16).hex()
+        peer.override = lambda question: []
+    assert observer.poll(0.2).swarm == (b"t" * 16).hex()
+    peers[3].override = lambda question: []
+    assert observer.poll(0.2).swarm == (b"t" * 16).hex()

@@ -1,4 +1,4 @@
-"""A swarm of real peers as somebody sees it who is none."""
+"""A swarm of real peers, seen by an observer that is not a member."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -26,22 +26,22 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         yield members
 
 
-def watched(observer: Observer, seen: Callable[[SwarmView], bool]) -> SwarmView:
-    """Poll until something is seen."""
+def poll_until(observer: Observer, condition: Callable[[SwarmView], bool]) -> SwarmView:
+    """Poll until a view meets the condition."""
     views: list[SwarmView] = []
 
-    def is_seen() -> bool:
+    def holds() -> bool:
         with suppress(TransportError):
             views[:] = [observer.poll()]
-        return bool(views) and seen(views[0])
+        return bool(views) and condition(views[0])
 
-    until(is_seen, lambda: views)
+    until(holds, lambda: views)
     return views[0]
 
 
-def test_all_members_are_seen_from_the_address_of_one_without_a_trace(trio: list[Member]) -> None:
+def test_an_observer_sees_all_members_and_leaves_no_trace(trio: list[Member]) -> None:
     with Observer(trio[1].address.removeprefix("tcp://")) as observer:
-        view = watched(
+        view = poll_until(
             observer,
             lambda view: (
                 view.answered == 3
@@ -49,21 +49,21 @@ def test_all_members_are_seen_from_the_address_of_one_without_a_trace(trio: list
                 and any(link.status.roundtrip_s and link.bytes_out_s for link in view.links)
             ),
         )
-        # A step that its loop is still in is reported before the swarm's total has it.
+        # A peer reports a running step before the swarm's total includes it.
         first = max(peer.step for peer in view.peers)
-        later = watched(observer, lambda view: view.swarm_step >= first)
+        later = poll_until(observer, lambda view: view.swarm_step >= first)
     assert [peer.id for peer in view.peers] == ["p0", "p1", "p2"]
     assert view.swarm == trio[0].peer.stats().swarm and view.alive == later.alive == 3
     for peer, member in zip(view.peers, trio, strict=True):
         assert (peer.state, peer.source) == ("training", "self")
         assert peer.address == member.address.removeprefix("tcp://")
         assert peer.settings["rule"] == "gosgd" and peer.settings["topology"] == "exponential"
-        # A step that its loop is still in is reported, and counted once it is over.
+        # A running step is reported at once, and counted when it ends.
         assert 0 < peer.step <= member.peer.steps + 1
         assert peer.figures["loss"] == 0.5
         assert peer.figures["model_bytes"] and "memory_bytes" in peer.figures
         assert peer.figures["pushes"] <= member.peer.stats().counters.pushes
-    # They never train, so that all are what they founded with.
+    # The members never train, so all models equal the one they founded with.
     assert [peer.distance for peer in view.peers] == [0.0] * 3 and not view.consensus_distance
     assert {link.source for link in view.links} == {"p0", "p1", "p2"}
     assert {link.status.peer for link in view.links if link.source == "p0"} <= {"p1", "p2"}
@@ -81,7 +81,7 @@ def test_all_members_are_seen_from_the_address_of_one_without_a_trace(trio: list
             assert {row.get("peer") for row in rows} <= {None, "p0", "p1", "p2"}
 
 
-def test_no_address_is_refused() -> None:
+def test_a_missing_or_invalid_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="needs the address of a member"):
         Observer(())
     with pytest.raises(ConfigError):
@@ -89,28 +89,28 @@ def test_no_address_is_refused() -> None:
 
 
 @pytest.mark.extended
-def test_it_goes_on_when_its_address_dies_and_says_when_nobody_is_left(tmp_path: Path) -> None:
+def test_an_observer_survives_the_death_of_its_seed_and_of_all_peers(tmp_path: Path) -> None:
     members = [one_of(tmp_path, f"p{n}", 3, times={"dead_s": 2.0}) for n in range(3)]
     with swarm(*members, at_once=True), Observer(members[0].address) as observer:
-        watched(observer, lambda view: view.answered == 3)
+        poll_until(observer, lambda view: view.answered == 3)
         members[0].die()
-        watched(observer, lambda view: view.answered == 2)
-        view = watched(observer, lambda view: view.alive == 2)
+        poll_until(observer, lambda view: view.answered == 2)
+        view = poll_until(observer, lambda view: view.alive == 2)
         (gone,) = [peer for peer in view.peers if peer.id == "p0"]
         assert (gone.state, gone.source) == ("dead", "others")
         assert gone.dead_by == 2 and gone.step > 0
-        view = watched(observer, lambda view: ("died", "p0") in events_of(view))
+        view = poll_until(observer, lambda view: ("died", "p0") in events_of(view))
         assert events_of(view).count(("died", "p0")) == 1
         for member in members[1:]:
             member.die()
-        watched(observer, lambda view: view.answered == 0)
+        poll_until(observer, lambda view: view.answered == 0)
         ends = {"dead", "silent"}
-        view = watched(observer, lambda view: {peer.state for peer in view.peers} == ends)
+        view = poll_until(observer, lambda view: {peer.state for peer in view.peers} == ends)
         assert len(view.peers) == 3
 
 
 @pytest.mark.extended
-def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Path) -> None:
+def test_a_swarm_with_keys_answers_only_holders_of_a_key(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     files = {name: keys.machine(name) for name in ("p0", "p1", "o")}
     roster = keys.file()
@@ -118,7 +118,7 @@ def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Pat
     with swarm(*members, at_once=True):
         address = bare_address(members[0].address)
         with Observer(address, keyring=keys.keyring("o")) as observer:
-            view = watched(observer, lambda view: view.answered == 2)
+            view = poll_until(observer, lambda view: view.answered == 2)
         assert [peer.id for peer in view.peers] == ["p0", "p1"]
         assert view.peers[0].address == address
         with Observer(address) as observer, pytest.raises(TransportError, match="does not answer"):

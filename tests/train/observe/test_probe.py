@@ -1,4 +1,4 @@
-"""The bandwidth of a link, from how long messages of several sizes take."""
+"""Estimates of a link's bandwidth, from the round trips of messages of several sizes."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from rumor.train.observe.probe import Probe
 
 
 @pytest.mark.parametrize("held_up", [[0], [1], [0, 3], [4, 5]])
-def test_a_message_that_is_held_up_slows_no_link(
+def test_a_delayed_message_does_not_lower_the_bandwidth_estimate(
     held_up: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 GB/s: what counts is the quickest of several messages that are long enough."""
+    """The link has 1 GB/s: the estimate uses the fastest of several long messages."""
     sent: list[int] = []
 
     def trip(self: Probe, size: int) -> float:

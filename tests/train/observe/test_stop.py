@@ -1,4 +1,4 @@
-"""A whole swarm is told to stop, and followed to its end: real peers on the loopback interface."""
+"""Requests to stop a whole swarm, of real peers on the loopback interface."""
 
 import time
 from collections import deque
@@ -29,15 +29,15 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[Member]]:
-    """Members are put in here, and are ended with the test."""
+    """Members that a test adds, and that end with it."""
     members: list[Member] = []
     yield members
     for member in members:
         member.end(at_once=True)
 
 
-def asked(address: str, keyring: Keyring | None = None) -> SwarmStop:
-    """A request to the swarm of one, followed to its end."""
+def request_stop(address: str, keyring: Keyring | None = None) -> SwarmStop:
+    """Request the swarm of one member to stop, and follow it to its end."""
     with Observer(address, keyring=keyring) as observer:
         request = SwarmStop(observer, keyring=keyring, timeout_s=LIMIT_S)
         for _ in request.run(LIMIT_S):
@@ -46,7 +46,7 @@ def asked(address: str, keyring: Keyring | None = None) -> SwarmStop:
 
 
 def addresses(started: list[Member]) -> list[str]:
-    """Where all listen that do, once they take part."""
+    """Wait until all members have joined; return their addresses, empty for dial-out members."""
     return [member.peer.address or "" for member in started if member.entered()]
 
 
@@ -55,10 +55,10 @@ def ends(request: SwarmStop) -> dict[str, End]:
 
 
 @pytest.mark.extended
-def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path) -> None:
+def test_one_address_is_enough_to_stop_a_swarm(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 3), one_of(tmp_path, "p1", 3)]
     started += [one_of(tmp_path, "p2", 3, bind=None)]
-    request = asked(addresses(started)[1])
+    request = request_stop(addresses(started)[1])
     assert request.is_clean and set(ends(request).values()) == {"gone"}
     assert request.swarm and request.shards == 1
     for member in started:
@@ -67,7 +67,7 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
         assert list((tmp_path / member.peer.id / "checkpoints").glob("*.safetensors"))
     held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in started}
     assert sum(held.values()) == 3 * ONE
-    # One that only dials out is not heard itself.
+    # The weight of a peer that only dials out is unknown.
     assert {id: peer.weight for id, peer in request.peers.items()} == held | {"p2": None}
 
 
@@ -89,7 +89,7 @@ def _accounts(member: Member) -> list[Account]:
 
 
 @pytest.mark.extended
-def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
+def test_a_peer_whose_loop_does_not_end_stays_asked(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 1, obeys=False).entered()]
     with Observer(started[0].address) as observer:
         request = SwarmStop(observer, timeout_s=LIMIT_S)
@@ -104,7 +104,9 @@ def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_
     assert started[0].peer.ended_by == "rumor stop"
 
 
-def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Path) -> None:
+def test_only_the_roster_owner_can_stop_a_swarm_with_keys(
+    started: list[Member], tmp_path: Path
+) -> None:
     keys = Swarm(tmp_path)
     files = {name: keys.machine(name) for name in ("m1", "m2", "m3")}
     for name in ("m1", "m2"):
@@ -113,64 +115,66 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
         member = one_of(tmp_path, name, 1, rendezvous=None, join=join, **given)
         started += [member.entered()]
     address = f"tcp://{started[0].address.rpartition('@')[2]}"
-    request = asked(address, keys.keyring("m3"))
+    request = request_stop(address, keys.keyring("m3"))
     assert set(ends(request).values()) == {"refused"}
     assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
-    request = asked(address, read_keyring(keys.owner_key(), keys.file()))
+    request = request_stop(address, read_keyring(keys.owner_key(), keys.file()))
     assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
 
 def request_of(*peers: PeerView) -> SwarmStop:
-    """A request to a swarm that looks like this, of which nobody can be asked."""
+    """A request to a swarm of these peers, none of which can be reached."""
     view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)
-    asked: Any = SimpleNamespace(poll=lambda _: view, post=lambda *_: False, answers=deque())
-    return SwarmStop(asked)
+    observer: Any = SimpleNamespace(poll=lambda _: view, post=lambda *_: False, answers=deque())
+    return SwarmStop(observer)
 
 
-def seen(id: str, state: State = "training", incarnation: int = 1, step: int = 0) -> PeerView:
+def peer_view(id: str, state: State = "training", incarnation: int = 1, step: int = 0) -> PeerView:
     return PeerView(id=id, state=state, source="others", incarnation=incarnation, step=step)
 
 
-def test_a_peer_that_seeks_a_swarm_is_told_as_such() -> None:
+def test_a_peer_without_a_swarm_cannot_be_stopped() -> None:
     seeking: Any = SimpleNamespace(poll=lambda _: SwarmView(time_s=0.0))
     with pytest.raises(TransportError, match="belongs to no swarm yet"):
         SwarmStop(seeking)
 
 
-def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
-    gone = seen("o", "left"), seen("d", "dead")
-    request = request_of(seen("x", step=1), seen("y"), seen("z"), seen("k"), *gone)
+def test_reports_of_other_members_count_for_unreachable_peers() -> None:
+    gone = peer_view("o", "left"), peer_view("d", "dead")
+    request = request_of(
+        peer_view("x", step=1), peer_view("y"), peer_view("z"), peer_view("k"), *gone
+    )
     assert sorted(request.peers) == ["k", "x", "y", "z"]
 
     def follow(*peers: PeerView) -> list[End]:
         request._follow(SwarmView(time_s=0.0, peers=peers))
         return [request.peers[id].end for id in ("x", "y", "z")]
 
-    told = follow(seen("x", step=7), seen("y", "quiet"), seen("z", "leaving"))
-    assert told == ["asked", "merging", "leaving"] and request.peers["x"].step == 7
-    told = follow(seen("z", "left"), seen("x", incarnation=2), seen("k", "dead"))
-    assert told == ["back", "merging", "gone"] and request.peers["k"].end == "lost"
-    # What it says itself is not corrected by others; nor is what is over.
+    reported = follow(peer_view("x", step=7), peer_view("y", "quiet"), peer_view("z", "leaving"))
+    assert reported == ["asked", "merging", "leaving"] and request.peers["x"].step == 7
+    reported = follow(peer_view("z", "left"), peer_view("x", incarnation=2), peer_view("k", "dead"))
+    assert reported == ["back", "merging", "gone"] and request.peers["k"].end == "lost"
+    # Reports of others correct neither a peer's own answer nor its end.
     request.peers["y"].end, request.peers["y"].weight = "done", 5
-    assert follow(seen("y"), seen("z")) == ["back", "done", "gone"]
+    assert follow(peer_view("y"), peer_view("z")) == ["back", "done", "gone"]
 
 
-def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_that_no_member_reports_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "_SILENT_ROUNDS", 1)
-    request = request_of(seen("p0"), seen("x"))
-    asks, peer = request._request(), request.peers["x"]
+    request = request_of(peer_view("p0"), peer_view("x"))
+    message, peer = request._request(), request.peers["x"]
     for _ in range(2):
-        request._ask(peer, asks)
-    told = peer.end
-    assert told == "asked" and peer.silent_rounds == 2  # p0 may still tell
+        request._ask(peer, message)
+    end = peer.end
+    assert end == "asked" and peer.silent_rounds == 2  # p0 may still report it
     request.peers["p0"].end = "gone"
-    request._ask(peer, asks)
+    request._ask(peer, message)
     assert peer.end == "lost"
 
 
 @pytest.mark.parametrize(
-    ("told", "end"),
+    ("answer", "end"),
     [
         (Stopping("no", 1, Phase.TRAINING, 1, False), "refused"),
         (Stopping("", 1, Phase.TRAINING, 1, False), "asked"),
@@ -179,36 +183,38 @@ def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPat
         (Stopping("", 0, Phase.LEFT, 1, True), "done"),
     ],
 )
-def test_how_far_a_peer_is_by_its_own_words(told: Stopping, end: End) -> None:
-    assert stopping._end_of(told) == end
+def test_an_answer_maps_to_the_progress_of_the_peer(answer: Stopping, end: End) -> None:
+    assert stopping._end_of(answer) == end
 
 
 @pytest.mark.extended
-def test_one_that_disobeys_trains_on_with_all_weight(started: list[Member], tmp_path: Path) -> None:
+def test_a_peer_that_refuses_to_stop_trains_on_with_all_weight(
+    started: list[Member], tmp_path: Path
+) -> None:
     started += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
     started += [one_of(tmp_path, "p1", 2, remote_stop=False)]
-    request = asked(addresses(started)[0])
+    request = request_stop(addresses(started)[0])
     assert not request.is_clean and ends(request) == {"p0": "gone", "p1": "refused"}
     assert "remote_stop=False" in request.peers["p1"].why
     steps = started[1].peer.steps
-    until(lambda: started[1].peer.steps > steps + 5, "it trains on")
-    until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
+    until(lambda: started[1].peer.steps > steps + 5, "more steps of p1")
+    until(lambda: started[1].peer.weight == 2.0, "all weight at p1")
 
 
-# Without signals the loop merges; under a rule of rounds nobody waits for one that never comes.
+# Without signals the loop merges; under a synchronous rule no peer waits for an absent one.
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("rules", "signals"),
     [(("gosgd", "gosgd:p=0.5"), True), (("allreduce",) * 2, True), (("allreduce",) * 2, False)],
 )
-def test_with_signals_the_process_ends_whatever_the_loop_does(
+def test_with_signals_a_stop_request_ends_the_process(
     started: list[Member], tmp_path: Path, rules: tuple[str, str], signals: bool
 ) -> None:
     for number, rule in enumerate(rules):
         given: dict[str, Any] = {"rule": rule, "signals": signals}
         given |= {"linger_s": 1.0} if rule == "allreduce" else {}
         started += [one_of(tmp_path, f"p{number}", 2, obeys=not signals, **given)]
-    assert asked(addresses(started)[0]).is_clean
+    assert request_stop(addresses(started)[0]).is_clean
     for member in started:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()

@@ -1,4 +1,4 @@
-"""Peers of several processes each, in which tests run a function at every rank."""
+"""Peers of several processes, in which tests run a function at every rank."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,14 +25,14 @@ from torch.testing._internal.distributed import fake_pg  # registers the backend
 from ....forked import PROCESSES
 from ....waiting import LIMIT_S
 
-__all__ = ["KINDS", "Node", "layers", "make_believe", "nodes", "numbers", "spread"]
+__all__ = ["KINDS", "Node", "fake_process_group", "layers", "nodes", "spread", "values_of"]
 
 KINDS = {"plain": 1, "ddp": 2, "fsdp1": 1, "fsdp": 2, "fsdp3": 3, "hsdp": 4, "tp": 2}
 """Number of processes of each kind of peer."""
 
 
 def layers(seed: int) -> nn.Sequential:
-    """Make a model whose rows no number of processes divides."""
+    """Make a model whose rows cannot be divided equally among processes."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(6, 11), nn.LayerNorm(11), nn.ReLU(), nn.Linear(11, 3))
 
@@ -60,7 +60,7 @@ def spread(model: nn.Sequential, kind: str, *, device: str = "cpu", **given: Any
     return model
 
 
-def numbers(model: nn.Module) -> list[float]:
+def values_of(model: nn.Module) -> list[float]:
     """Return all whole parameters of a model in one list; all ranks take part."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -70,8 +70,8 @@ def numbers(model: nn.Module) -> list[float]:
 
 
 @contextmanager
-def make_believe(size: int, rank: int = 0) -> Iterator[None]:
-    """A process group, of which all but this process are make-believe."""
+def fake_process_group(size: int, rank: int = 0) -> Iterator[None]:
+    """A process group in which all processes but this one are fake."""
     assert fake_pg
     dist.init_process_group("fake", store=HashStore(), rank=rank, world_size=size)
     try:
@@ -83,7 +83,7 @@ def make_believe(size: int, rank: int = 0) -> Iterator[None]:
 class Node:
     """The processes of one peer, each of which runs a function.
 
-    The function gets its rank, a function that tells the test a value, and further arguments.
+    The function gets its rank, a function that sends a value to the test, and further arguments.
     """
 
     def __init__(self, kind: str, target: Callable[..., None], meet: Path, **given: Any) -> None:
@@ -99,10 +99,10 @@ class Node:
         for _, theirs in pipes:
             theirs.close()
 
-    def told(self, rank: int = 0) -> Any:
-        """Return the next value that a rank tells; fail on its error, or its end."""
+    def receive(self, rank: int = 0) -> Any:
+        """Return the next value that a rank sends; fail on its error, or its end."""
         pipe = self._pipes[rank]
-        assert pipe.poll(LIMIT_S), f"rank {rank} of {self.kind} says nothing"
+        assert pipe.poll(LIMIT_S), f"rank {rank} of {self.kind} sends nothing"
         try:
             value = pipe.recv()
         except EOFError:
@@ -111,9 +111,9 @@ class Node:
             raise AssertionError(f"rank {rank} of {self.kind}: {value.text}")
         return value
 
-    def all_told(self) -> list[Any]:
-        """Return the next value that each rank tells."""
-        return [self.told(rank) for rank in range(len(self.processes))]
+    def receive_all(self) -> list[Any]:
+        """Return the next value that each rank sends."""
+        return [self.receive(rank) for rank in range(len(self.processes))]
 
     def end(self) -> list[int | None]:
         """Wait for all processes; return their exit codes."""

@@ -1,4 +1,4 @@
-"""Checkpoints of a peer of several processes: the model whole, optimizers by process."""
+"""Checkpoints of a peer of several processes: one whole model, and an optimizer per process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +11,16 @@ from rumor.gossip import GoSGD
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.checkpoint import read_checkpoint
 
-from .processes import layers, nodes, numbers, spread
+from .processes import layers, nodes, spread, values_of
 
 pytestmark = [pytest.mark.live, pytest.mark.extended]
 
-Tell = Callable[[Any], None]
+Send = Callable[[Any], None]
 
 
 def train(
     rank: int,
-    tell: Tell,
+    send: Send,
     *,
     kind: str,
     folder: Path,
@@ -36,7 +36,7 @@ def train(
     peer.register(optimizer=optimizer)
     found = peer.resume()
     assert found is resumes
-    tell(peer.steps)
+    send(peer.steps)
     with peer:
         while peer.steps < steps:
             optimizer.zero_grad()
@@ -45,30 +45,30 @@ def train(
             peer.step()
         if ends:
             peer.save_checkpoint(wait=True)
-        tell((peer.steps, numbers(model)))
+        send((peer.steps, values_of(model)))
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp3", "hsdp", "tp"])
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, kind: str) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, kind: str) -> None:
     with nodes() as make:
         whole = make(kind, train, tmp_path / "a", folder=tmp_path / "one", steps=14)
         first = make(kind, train, tmp_path / "b", folder=tmp_path / "two", steps=7)
-        assert {*whole.all_told(), *first.all_told()} == {0}
-        (_, expected), *_ = whole.all_told()
-        first.all_told()
+        assert {*whole.receive_all(), *first.receive_all()} == {0}
+        (_, expected), *_ = whole.receive_all()
+        first.receive_all()
         assert {*whole.end(), *first.end()} == {0}
         second = make(kind, train, tmp_path / "c", folder=tmp_path / "two", steps=14, resumes=True)
-        assert {*second.all_told()} == {7}
-        for steps, found in second.all_told():
+        assert {*second.receive_all()} == {7}
+        for steps, found in second.receive_all():
             assert steps == 14 and found == expected
         assert {*second.end()} == {0}
 
 
-def test_only_a_checkpoint_that_all_processes_have_is_resumed(tmp_path: Path) -> None:
+def test_only_a_checkpoint_of_all_processes_is_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "node"
     with nodes() as make:
         first = make("fsdp", train, tmp_path / "a", folder=folder, steps=12)
-        first.all_told(), first.all_told(), first.end()
+        first.receive_all(), first.receive_all(), first.end()
         own = sorted(folder.glob("*.safetensors"))
         theirs = sorted((folder / "rank-1").glob("*.safetensors"))
         assert [path.name for path in own] == [path.name for path in theirs]
@@ -76,5 +76,5 @@ def test_only_a_checkpoint_that_all_processes_have_is_resumed(tmp_path: Path) ->
         theirs[-2].write_bytes(b"damaged")
         second = make("fsdp", train, tmp_path / "b", folder=folder, steps=12, resumes=True)
         expected = read_checkpoint(own[-3]).head["steps"]
-        assert second.all_told() == [expected, expected]
-        assert len(second.all_told()) == 2 and second.end() == [0, 0]
+        assert second.receive_all() == [expected, expected]
+        assert len(second.receive_all()) == 2 and second.end() == [0, 0]

@@ -1,4 +1,4 @@
-"""What the processes of one peer read of launchers and schedulers, in all combinations."""
+"""The processes of one peer under launchers and schedulers, in all combinations."""
 
 import pytest
 
@@ -57,7 +57,7 @@ SLURM_RANKS = [
         ([each | RUMOR | SLURM for each in STANDALONE_RANKS], 1, 3, "mine"),
     ],
 )
-def test_all_processes_of_a_peer_have_its_place(
+def test_all_processes_of_a_peer_have_its_index_and_id(
     ranks: list[dict[str, str]], index: int, count: int, id: str | None
 ) -> None:
     found = [environment(variables, ranks=2) for variables in ranks]
@@ -69,19 +69,19 @@ def test_all_processes_of_a_peer_have_its_place(
         assert [each.rank for each in found] == [0, 1]
 
 
-def test_hosts_of_slurm_have_as_many_ports_as_peers() -> None:
+def test_each_slurm_host_has_one_port_for_each_peer() -> None:
     (task, _) = (environment(each, ranks=2).task for each in SLURM_RANKS)
     assert task is not None
     assert [host for host, _ in task.places] == ["node1", "node2", "node3"]
     assert len({port for _, port in task.places}) == 1
 
 
-def test_processes_that_make_no_whole_number_of_peers_are_refused() -> None:
+def test_a_process_count_that_is_not_divisible_by_ranks_is_refused() -> None:
     with pytest.raises(ConfigError, match="torchrun has started 6 processes, and a peer has 4"):
         environment(JOB_RANKS[0], ranks=4)
 
 
-def test_a_peer_that_torchrun_has_started_again_resumes() -> None:
+def test_a_peer_restarted_by_torchrun_resumes() -> None:
     again = {"TORCHELASTIC_RESTART_COUNT": "1"}
     assert [environment(each | again, ranks=2).resume for each in STANDALONE_RANKS] == [True, True]
     assert not environment(STANDALONE_RANKS[0], ranks=2).resume

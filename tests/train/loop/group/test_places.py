@@ -1,4 +1,4 @@
-"""Which processes form one peer, and which part of the whole model each of them has."""
+"""The processes that form one peer, and the part of the model that each process has."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ from rumor.train.loop.group.rank_group import meet
 from rumor.train.loop.group.shared_model import OwnParts, Parts, SharedModel
 from rumor.train.tensors.vector import Vector
 
-from .processes import make_believe
+from .processes import fake_process_group
 
 
 class Holder(nn.Module):
@@ -43,7 +43,7 @@ class Holder(nn.Module):
 
 
 def part_of(whole: Tensor, placements: tuple[Placement, ...], sizes: Any, at: Any) -> Tensor:
-    """Return the numbers of one process, which are all that it has."""
+    """Return the part of a tensor that one process has."""
     for placement, size, index in zip(placements, sizes, at, strict=True):
         if isinstance(placement, Shard):
             chunks = whole.chunk(size, placement.dim)
@@ -67,7 +67,7 @@ def placed(draw: st.DrawFn) -> Drawn:
 
 
 class Spread:
-    """A model of which each make-believe process has its part, and the leader's whole one."""
+    """A model of which each fake process has its part, and the whole model of the leader."""
 
     def __init__(self, drawn: Drawn, trained: Tensor, start: Tensor, **given: Any) -> None:
         self.shape, self.sizes, self.placements = drawn
@@ -89,7 +89,7 @@ class Spread:
     def process(self, rank: int) -> Iterator[None]:
         self.at = self.places_of_ranks[rank]
         coordinate = patch.object(DeviceMesh, "get_coordinate", lambda _: self.at)
-        with make_believe(len(self.places_of_ranks), rank), coordinate:
+        with fake_process_group(len(self.places_of_ranks), rank), coordinate:
             yield
 
     def part(self, whole: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Spread:
 @settings(max_examples=8)
 @given(placed())
 @torch.no_grad()
-def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> None:
+def test_parts_of_all_processes_form_the_model_and_are_read_back(drawn: Drawn) -> None:
     trained = torch.arange(float(torch.Size(drawn[0]).numel())).view(drawn[0])
     spread = Spread(drawn, trained, torch.zeros_like(trained))
     for _, _, parts in spread.each():
@@ -133,7 +133,7 @@ def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> No
 @settings(max_examples=15)
 @given(placed(), st.sampled_from(["float32", "bfloat16", "float16"]), st.sampled_from([0.3, 1.0]))
 @torch.no_grad()
-def test_parts_copy_and_mix_the_bits_that_the_whole_model_does(
+def test_parts_copy_and_mix_the_same_bits_as_the_whole_model(
     drawn: Drawn, wire: str, fraction: float
 ) -> None:
     torch.manual_seed(0)
@@ -160,12 +160,12 @@ def test_parts_copy_and_mix_the_bits_that_the_whole_model_does(
     assert own.mix(share, memory.segments.name_of(share), fraction, layout)
     vector.mix(share, fraction, form)
     for _, model, _ in spread.each():
-        # Of plain tensors, such as statistics, the leader's count.
+        # For plain tensors, such as statistics, the values of the leader count.
         assert spread.has(model.trained, whole.trained) and torch.equal(model.mean, whole.mean)
 
 
-def test_placements_that_are_no_blocks_are_refused() -> None:
-    with make_believe(2):
+def test_partial_placements_are_refused() -> None:
+    with fake_process_group(2):
         spread = DTensor.from_local(
             torch.zeros(2), init_device_mesh("cpu", (2,)), [Partial()], run_check=False
         )
@@ -177,7 +177,7 @@ def test_a_group_is_found_from_the_model() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     assert ranks_of(model) == ()
     for size in (1, 2):
-        with make_believe(size):
+        with fake_process_group(size):
             assert ranks_of(model) == ()
             wrapped = nn.Sequential(DistributedDataParallel(model))
             assert ranks_of(wrapped) == tuple(range(size))[: 2 * (size - 1)]
@@ -186,7 +186,7 @@ def test_a_group_is_found_from_the_model() -> None:
             if size > 1:
                 with pytest.raises(TrainingError, match=r"waits for 2 processes in each step"):
                     ranks_of(statistics)
-    with make_believe(4):
+    with fake_process_group(4):
         whole = DistributedDataParallel(model)
         pair = dist.new_group([0, 1])
         with pytest.raises(TrainingError, match=r"processes 0, 1, 2, 3, and the model by 0, 1: "):
@@ -194,8 +194,8 @@ def test_a_group_is_found_from_the_model() -> None:
         assert ranks_of(DistributedDataParallel(model, process_group=pair)) == (0, 1)
 
 
-def test_what_needs_a_whole_model_is_refused() -> None:
-    with make_believe(2):
+def test_options_that_need_a_whole_model_are_refused() -> None:
+    with fake_process_group(2):
         model = DistributedDataParallel(nn.Linear(2, 2))
         with pytest.raises(ConfigError, match=r"evaluate= needs a whole model"):
             Peer(model, evaluate=lambda _: {}, evaluate_every=1)
@@ -204,25 +204,25 @@ def test_what_needs_a_whole_model_is_refused() -> None:
 
 
 def test_processes_that_make_no_peer_are_named() -> None:
-    with make_believe(3):
+    with fake_process_group(3):
         with pytest.raises(TrainingError, match=r"ranks 1, 2 made no Peer within 0 s"):
             meet((0, 1, 2), nn.Linear(2, 2), timeout_s=0)
 
 
-def test_a_process_that_ends_before_it_connects_is_not_awaited_forever(
+def test_meeting_a_process_that_ends_before_connecting_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def leave_its_card(store: Any, keys: dict[int, str], timeout_s: float) -> None:
+    def register_rank_1(store: Any, keys: dict[int, str], timeout_s: float) -> None:
         store.set(keys[1], store.get(keys[0]))
 
-    monkeypatch.setattr(rank_group, "_await", leave_its_card)
-    with make_believe(2), pytest.raises(TrainingError, match="did not meet: timed out"):
+    monkeypatch.setattr(rank_group, "_await", register_rank_1)
+    with fake_process_group(2), pytest.raises(TrainingError, match="did not meet: timed out"):
         meet((0, 1), nn.Linear(2, 2), timeout_s=0.1)
 
 
 @pytest.mark.live
 def test_calls_after_the_end_of_a_group_are_refused() -> None:
-    with make_believe(1):
+    with fake_process_group(1):
         model: Any = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
         with Peer(model, PeerConfig(linger_s=0)) as peer:
             assert peer.model_state_dict().keys() == {"weight", "bias"}

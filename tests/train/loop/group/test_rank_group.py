@@ -1,4 +1,4 @@
-"""How a leader keeps the other processes of a peer in step; here, they are threads."""
+"""A leader keeps the other processes of a peer in step; here, threads act as processes."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from rumor.train.loop.group.rank_group import RankGroup
 
 from ....waiting import LIMIT_S, until
 
-# Longer than the room of a message on the board.
+# Longer than the space for a message on the board.
 LONG = 1 << 17
 
 
@@ -43,7 +43,7 @@ class Group:
         """Let all followers make some calls, one after another."""
 
         def make(each: RankGroup) -> list[Any]:
-            return [each.call(name, lambda: pytest.fail("a follower acts")) for name in names]
+            return [each.call(name, lambda: pytest.fail("a follower ran")) for name in names]
 
         return [self._threads.submit(make, each) for each in self.followers]
 
@@ -53,7 +53,7 @@ class Group:
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[..., Group]]:
+def make_group() -> Iterator[Callable[..., Group]]:
     groups: list[Group] = []
     with ThreadPoolExecutor(8) as threads:
 
@@ -67,8 +67,8 @@ def made() -> Iterator[Callable[..., Group]]:
 
 
 @contextmanager
-def ends_by(error: str, *futures: Future[Any]) -> Iterator[None]:
-    """Expect an error of the leader here, and of followers."""
+def expect_error(error: str, *futures: Future[Any]) -> Iterator[None]:
+    """Expect an error of the leader in the block, and of followers."""
     with pytest.raises(TrainingError, match=error):
         yield
     for each in futures:
@@ -77,10 +77,10 @@ def ends_by(error: str, *futures: Future[Any]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("length", [1, LONG])
-def test_all_execute_commands_and_get_the_result_of_a_call(
-    made: Callable[..., Group], length: int
+def test_all_ranks_execute_commands_and_get_the_result_of_a_call(
+    make_group: Callable[..., Group], length: int
 ) -> None:
-    group, content = made(3), "x" * length
+    group, content = make_group(3), "x" * length
     following = group.follow("one", "two", "step")
     found = group.leader.call("one", lambda: group.leader.ask("echo", content, own="own"))
     assert found == ["0own", f"1{content}", f"2{content}"]
@@ -91,8 +91,8 @@ def test_all_execute_commands_and_get_the_result_of_a_call(
     assert [each.result(LIMIT_S) for each in following] == [[found, 3, -4]] * 2
 
 
-def test_a_follower_that_is_late_misses_no_call(made: Callable[..., Group]) -> None:
-    group = made()
+def test_a_late_follower_misses_no_call(make_group: Callable[..., Group]) -> None:
+    group = make_group()
     for number in range(5):
         group.leader.call(f"{number}", partial(int, number))
     (following,) = group.follow(*"01234", "last")
@@ -100,10 +100,10 @@ def test_a_follower_that_is_late_misses_no_call(made: Callable[..., Group]) -> N
     assert following.result(LIMIT_S) == [*range(5), ["0!", "1!"]]
 
 
-def test_changes_of_the_whole_model_are_read_by_all_at_the_end_of_a_call(
-    made: Callable[..., Group],
+def test_all_ranks_read_model_changes_at_the_end_of_a_call(
+    make_group: Callable[..., Group],
 ) -> None:
-    group, read = made(), list[int]()
+    group, read = make_group(), list[int]()
     for each in (group.leader, *group.followers):
         each.handlers["read"] = partial(lambda rank, _: read.append(rank), each.rank)
     version = 0
@@ -117,28 +117,28 @@ def test_changes_of_the_whole_model_are_read_by_all_at_the_end_of_a_call(
     assert sorted(read) == [0, 1]
 
 
-def test_an_error_of_the_leader_is_raised_by_all_and_calls_go_on(
-    made: Callable[..., Group],
+def test_all_ranks_raise_an_error_of_the_leader_and_calls_continue(
+    make_group: Callable[..., Group],
 ) -> None:
     def fail() -> None:
         raise TrainingError("bad luck")
 
-    group = made()
-    with ends_by("bad luck", *group.follow("one")):
+    group = make_group()
+    with expect_error("bad luck", *group.follow("one")):
         group.leader.call("one", fail)
     (following,) = group.follow("two")
     assert group.leader.call("two", lambda: 5) == 5
     assert following.result(LIMIT_S) == [5]
 
 
-def test_an_error_that_cannot_be_sent_is_told_in_words(made: Callable[..., Group]) -> None:
+def test_an_error_that_cannot_be_pickled_is_sent_as_text(make_group: Callable[..., Group]) -> None:
     class Local(Exception):
         pass
 
     def fail() -> None:
         raise Local("only here")
 
-    group = made()
+    group = make_group()
     (following,) = group.follow("one")
     with pytest.raises(Local):
         group.leader.call("one", fail)
@@ -146,47 +146,51 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(made: Callable[..., Group
         following.result(LIMIT_S)
 
 
-def test_a_command_that_fails_at_a_follower_fails_at_all(made: Callable[..., Group]) -> None:
+def test_a_command_that_fails_at_a_follower_fails_at_all_ranks(
+    make_group: Callable[..., Group],
+) -> None:
     def fail(_: object) -> None:
         raise TrainingError("no room")
 
-    group = made()
+    group = make_group()
     group.followers[0].handlers["echo"] = fail
-    with ends_by("no room", *group.follow("one")):
+    with expect_error("no room", *group.follow("one")):
         group.leader.call("one", lambda: group.leader.ask("echo"))
     with pytest.raises(TrainingError, match="rank 1 of this peer has failed: no room"):
         group.leader.call("two", lambda: None)
 
 
-def test_processes_that_make_different_calls_fail(made: Callable[..., Group]) -> None:
-    group = made()
-    with ends_by("rank 1 calls merge where rank 0 calls step", *group.follow("merge")):
+def test_processes_that_make_different_calls_fail(make_group: Callable[..., Group]) -> None:
+    group = make_group()
+    with expect_error("rank 1 calls merge where rank 0 calls step", *group.follow("merge")):
         group.leader.call("step", lambda: group.leader.ask("echo"))
 
 
-def test_parts_of_a_process_that_has_ended_are_not_awaited(made: Callable[..., Group]) -> None:
-    group, before, outcome = made(), list[str](), list[Any]()
+def test_parts_of_a_process_that_has_ended_are_not_awaited(
+    make_group: Callable[..., Group],
+) -> None:
+    group, before, outcome = make_group(), list[str](), list[Any]()
 
     def act() -> None:
-        group.followers[0]._connections[0].close()  # as its death does
+        group.followers[0]._connections[0].close()  # as at the end of its process
         for _ in range(2):
-            asked = group.leader.ask_for_parts("echo", "x", "x", lambda: before.append("written"))
-            outcome.append(asked)
+            parts = group.leader.ask_for_parts("echo", "x", "x", lambda: before.append("written"))
+            outcome.append(parts)
 
-    with ends_by("rank 1 of this peer has ended"):
+    with expect_error("rank 1 of this peer has ended"):
         group.leader.call("step", act)
         group.leader.call("step", act)
     assert outcome == [None, None] and group.failed.wait(LIMIT_S)
-    # The death may be noticed before the first command, or by it.
+    # The end may be noticed before the first command, or by it.
     assert before in ([], ["written"])
 
 
-def test_a_leader_that_makes_no_calls_any_more_is_noticed(made: Callable[..., Group]) -> None:
-    group, told = made(), list[bool]()
-    group.leader.on_stuck, group.leader.stuck_s = told.append, 0.05
+def test_an_idle_leader_is_reported_as_stuck(make_group: Callable[..., Group]) -> None:
+    group, reports = make_group(), list[bool]()
+    group.leader.on_stuck, group.leader.stuck_s = reports.append, 0.05
     following = group.follow("step")
     group.leader.call("step", lambda: None)
     following[0].result(LIMIT_S)
-    until(lambda: told == [True])
+    until(lambda: reports == [True])
     with pytest.raises(TrainingError, match=r"no step within 0\.05 s"):
         group.leader.call("step", lambda: None)

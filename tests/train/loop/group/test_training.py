@@ -1,4 +1,4 @@
-"""Peers of several processes train as one process would, and together with any others."""
+"""Peers of several processes train as one process would, and with peers of other kinds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +13,11 @@ from rumor.gossip import GoSGD
 from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 
-from .processes import KINDS, layers, nodes, numbers, spread
+from .processes import KINDS, layers, nodes, spread, values_of
 
 pytestmark = pytest.mark.live
 
-Tell = Callable[[Any], None]
+Send = Callable[[Any], None]
 
 
 def batch(step: int, kind: str, rank: int) -> Tensor:
@@ -33,14 +33,14 @@ def descend(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor) 
     optimizer.step()
 
 
-def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
+def train_alone(rank: int, send: Send, *, kind: str, policy: str) -> None:
     policies: dict[str, dict[str, Any]] = {
         "offload": {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
         "bfloat16": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
         "kept": {"reshard_after_forward": False},
     }
     given = policies.get(policy, {})
-    # DistributedDataParallel begins with the first model.
+    # DistributedDataParallel begins with the model of rank 0.
     seed = rank if kind == "ddp" else 0
     ours, model = spread(layers(seed), kind, **given), spread(layers(seed), kind, **given)
     one, other = (torch.optim.AdamW(each.parameters(), lr=0.01) for each in (ours, model))
@@ -54,8 +54,8 @@ def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
             ours(batch(0, kind, rank))  # leaves parameters gathered
             peer.step()
         peer.merge()
-        found = numbers(ours)
-    tell((found, numbers(model), numbers(whole), numbers(ours)))
+        found = values_of(ours)
+    send((found, values_of(model), values_of(whole), values_of(ours)))
 
 
 @pytest.mark.extended
@@ -64,12 +64,12 @@ def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
     [("ddp", ""), ("fsdp3", ""), ("hsdp", ""), ("tp", "")]
     + [("fsdp", policy) for policy in ("offload", "bfloat16", "kept")],
 )
-def test_without_exchange_a_group_trains_as_it_would_without_a_peer(
+def test_a_group_without_exchange_trains_as_without_a_peer(
     tmp_path: Path, kind: str, policy: str
 ) -> None:
     with nodes() as make:
         node = make(kind, train_alone, tmp_path / "meet", policy=policy)
-        for found, without, alone, left in node.all_told():
+        for found, without, alone, left in node.receive_all():
             assert found == without == left
             if policy != "bfloat16":  # one process computes in float32
                 assert found == pytest.approx(alone, abs=1e-6)
@@ -78,7 +78,7 @@ def test_without_exchange_a_group_trains_as_it_would_without_a_peer(
 
 def take_part(
     rank: int,
-    tell: Tell,
+    send: Send,
     *,
     kind: str,
     index: int,
@@ -91,16 +91,16 @@ def take_part(
     config = PeerConfig(id=f"{index}-{kind}", rule=GoSGD(p=0.5), join=join or ())
     steps = mixed = 0
     with Peer(model, config) as peer:
-        tell((peer.address, numbers(model)))
+        send((peer.address, values_of(model)))
         plain = layers(9).to(device)
         while steps < 10 or mixed < 3:
             steps += len(peer.members) > 1
             descend(model, optimizer, batch(peer.steps, kind, rank).to(device))
-            before = numbers(model)
+            before = values_of(model)
             peer.step()
-            now = numbers(model)
+            now = values_of(model)
             mixed += before != now and len(peer.members) > 1
-            # What the model computes is of the numbers that peers average.
+            # The model computes with the parameters that peers average.
             nn.utils.vector_to_parameters(torch.tensor(now, device=device), plain.parameters())
             inputs = batch(0, "plain", 0).to(device)
             assert torch.allclose(model(inputs), plain(inputs), atol=1e-5)
@@ -111,7 +111,7 @@ def take_part(
             else:
                 assert not peer.model_state_dict()
         merged = peer.merge()
-        tell((bool(merged), peer.stats().weights, numbers(model)))
+        send((bool(merged), peer.stats().weights, values_of(model)))
 
 
 NEWCOMERS = dict(zip(KINDS, [*KINDS][1:] + [*KINDS][:1], strict=True))
@@ -124,15 +124,15 @@ NEWCOMERS = dict(zip(KINDS, [*KINDS][1:] + [*KINDS][:1], strict=True))
 def test_peers_of_two_kinds_train_together(tmp_path: Path, kind: str) -> None:
     with nodes() as make:
         first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0)
-        (address, start), *_ = first.all_told()
+        (address, start), *_ = first.receive_all()
         second = make(NEWCOMERS[kind], take_part, tmp_path / "b", index=1, join=address)
-        # A newcomer begins with the whole model, whichever its parts.
-        assert all(told[1] == start for told in second.all_told())
-        one, two = first.all_told(), second.all_told()
-        assert all(told[0] for told in (*one, *two))
+        # A newcomer begins with the whole model, however it is divided.
+        assert all(message[1] == start for message in second.receive_all())
+        one, two = first.receive_all(), second.receive_all()
+        assert all(message[0] for message in (*one, *two))
         assert sum(one[0][1]) + sum(two[0][1]) == ONE
         for ranks in (one, two):
-            assert all(told[2] == ranks[0][2] for told in ranks)
+            assert all(message[2] == ranks[0][2] for message in ranks)
         assert one[0][2] == pytest.approx(two[0][2], abs=1e-4)
         assert {*first.end(), *second.end()} == {0}
 
@@ -144,17 +144,17 @@ def test_a_group_on_gpus_trains_with_a_plain_peer(tmp_path: Path, kind: str) -> 
         pytest.skip(f"needs {KINDS[kind]} CUDA devices")
     with nodes() as make:
         first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0, device="cuda")
-        (address, start), *_ = first.all_told()
+        (address, start), *_ = first.receive_all()
         second = make("plain", take_part, tmp_path / "b", index=1, join=address)
-        assert second.told()[1] == start
-        one, (two,) = first.all_told(), second.all_told()
+        assert second.receive()[1] == start
+        one, (two,) = first.receive_all(), second.receive_all()
         assert sum(one[0][1]) + sum(two[1]) == ONE
         assert one[0][2] == one[-1][2] == pytest.approx(two[2], abs=1e-4)
         assert {*first.end(), *second.end()} == {0}
 
 
 class Counting(nn.Module):
-    """Statistics, a frozen layer, and state beside tensors."""
+    """Statistics, a frozen layer, and extra state."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class Counting(nn.Module):
         self.count = state
 
 
-def begin(rank: int, tell: Tell, *, kind: str, seed: int, join: str = "") -> None:
+def begin(rank: int, send: Send, *, kind: str, seed: int, join: str = "") -> None:
     model: Any = Counting(seed)
     if seed == 3:
         model.norm(torch.randn(5, 6))
@@ -188,23 +188,23 @@ def begin(rank: int, tell: Tell, *, kind: str, seed: int, join: str = "") -> Non
     with Peer(model, PeerConfig(id=f"{seed}", join=join or (), rule=GoSGD(p=0.9))) as peer:
         while len(peer.members) < 2:
             if not join and rank == 0:
-                tell(peer.address)
-                join = "told"
+                send(peer.address)
+                join = "sent"
             peer.step()
-        # Steps let the donor give its model, and change nothing.
+        # The donor sends its model during steps, which change nothing.
         norm, count = whole.norm, whole.count
-        tell((norm.running_mean.tolist(), int(norm.num_batches_tracked), count, numbers(model)))
+        send((norm.running_mean.tolist(), int(norm.num_batches_tracked), count, values_of(model)))
         peer.merge()
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
+def test_a_newcomer_gets_buffers_and_extra_state_in_all_processes(
     tmp_path: Path, kind: str
 ) -> None:
     with nodes() as make:
         first = make("fsdp", begin, tmp_path / "a", seed=3)
-        second = make(kind, begin, tmp_path / "b", seed=4, join=first.told())
-        (told, *others) = first.all_told() + second.all_told()
-        assert told[1:3] == (1, 3) and others == [told] * 3
+        second = make(kind, begin, tmp_path / "b", seed=4, join=first.receive())
+        (message, *others) = first.receive_all() + second.receive_all()
+        assert message[1:3] == (1, 3) and others == [message] * 3
         assert {*first.end(), *second.end()} == {0}
