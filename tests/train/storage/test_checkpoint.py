@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not there, and whatever is not one is refused with a reason."""
+"""Checkpoints on disk: written whole or not at all, and refused with a reason if damaged."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ def step_of(folder: CheckpointFolder) -> int:
     return int(found.head["step"])
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_checkpoint_is_read_as_written(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(3), tmp_path / "c")
     back = read_checkpoint(tmp_path / "c")
     assert back.head == checkpoint(3).head
@@ -44,53 +44,53 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-def test_as_many_are_kept_as_were_asked_for(tmp_path: Path, kept: int) -> None:
+def test_a_folder_keeps_the_requested_number_of_checkpoints(tmp_path: Path, kept: int) -> None:
     folder = CheckpointFolder(tmp_path, kept)
     for step in range(5):
         folder.write(checkpoint(step))
         assert len(folder.paths()) == min(kept, step + 1) and step_of(folder) == step
 
 
-def flipped(path: Path, at: int) -> None:
+def flip_bit(path: Path, at: int) -> None:
     content = bytearray(path.read_bytes())
     content[at] ^= 1
     path.write_bytes(content)
 
 
-def other(path: Path, **metadata: str) -> None:
+def write_other(path: Path, **metadata: str) -> None:
     save_file({"w": torch.zeros(2)}, path, metadata=metadata or None)
 
 
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: os.truncate(path, path.stat().st_size - 1), "torn or damaged"),
     (lambda path: os.truncate(path, 0), "torn or damaged"),
-    (lambda path: flipped(path, path.stat().st_size - 3), "its checksum is another"),
-    (lambda path: flipped(path, path.read_bytes().index(b"step")), "its checksum is another"),
-    (lambda path: flipped(path, 5), "torn or damaged"),
+    (lambda path: flip_bit(path, path.stat().st_size - 3), "its checksum is another"),
+    (lambda path: flip_bit(path, path.read_bytes().index(b"step")), "its checksum is another"),
+    (lambda path: flip_bit(path, 5), "torn or damaged"),
     (lambda path: path.write_bytes(b"something else"), "torn or damaged"),
-    (other, "not a checkpoint of rumor"),
-    (lambda path: other(path, format="rumor checkpoint 99"), "rumor checkpoint 99"),
+    (write_other, "not a checkpoint of rumor"),
+    (lambda path: write_other(path, format="rumor checkpoint 99"), "rumor checkpoint 99"),
     (lambda path: (path.unlink(), path.mkdir()), "is of no use"),  # type: ignore[func-returns-value]
 ]
 
 
-@pytest.mark.parametrize(("damage", "says"), DAMAGE)
-def test_what_is_no_whole_checkpoint_is_refused_and_the_one_before_taken(
-    tmp_path: Path, damage: Callable[[Path], object], says: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("damage", "message"), DAMAGE)
+def test_a_damaged_checkpoint_is_skipped_for_the_previous_checkpoint(
+    tmp_path: Path, damage: Callable[[Path], object], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.write(checkpoint(1))
     damage(folder.write(checkpoint(2)))
     with caplog.at_level(logging.WARNING, "rumor"):
         assert step_of(folder) == 1
-    assert says in caplog.text and "going back to the one before it" in caplog.text
+    assert message in caplog.text and "going back to the one before it" in caplog.text
 
 
-def test_a_damaged_one_does_not_count_among_those_that_are_kept(tmp_path: Path) -> None:
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     first = folder.write(checkpoint(1))
     folder.write(checkpoint(2)).write_bytes(b"")
-    # What a kill left of one is removed.
+    # A draft that a kill left behind is removed.
     (tmp_path / "checkpoint-000003.safetensors.draft").write_bytes(b"half of")
     assert step_of(folder) == 1 and len(list(tmp_path.iterdir())) == 2
     last = folder.write(checkpoint(3))
@@ -103,7 +103,7 @@ def test_a_damaged_one_does_not_count_among_those_that_are_kept(tmp_path: Path) 
         folder.latest()
 
 
-def test_a_failing_disk_leaves_all_as_it_was(
+def test_a_failing_disk_leaves_the_folder_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = CheckpointFolder(tmp_path)
@@ -120,7 +120,7 @@ def test_a_failing_disk_leaves_all_as_it_was(
     assert step_of(folder) == 1
 
 
-def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
+def test_the_writer_warns_once_until_the_disk_works_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     writer, done = WriterThread(), threading.Event()
@@ -134,9 +134,9 @@ def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
             assert writer.wait()
         writer.add("the table", fail)
         writer.close()
-    said = [record.getMessage() for record in caplog.records]
+    messages = [record.getMessage() for record in caplog.records]
     failed, again = "could not be written, training goes on: the disk is full", "can be written"
-    assert said == [
+    assert messages == [
         f"the checkpoint {failed}",
         f"the checkpoint {again} again",
         f"the checkpoint {failed}",
@@ -145,8 +145,8 @@ def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
     assert done.is_set()
 
 
-def test_the_writer_releases_what_it_has_written() -> None:
-    """It is as large as model and optimizer together, and the next one may be hours away."""
+def test_the_writer_releases_written_checkpoints() -> None:
+    """A checkpoint is as large as model and optimizer, and the next may be hours away."""
     writer, copy = WriterThread(), checkpoint()
     alive = weakref.ref(copy.tensors["w"])
     writer.add("the checkpoint", partial(len, [copy]))
@@ -156,7 +156,7 @@ def test_the_writer_releases_what_it_has_written() -> None:
     writer.close()
 
 
-def test_the_writers_thread_has_ended_when_it_is_closed() -> None:
+def test_closing_the_writer_ends_its_thread() -> None:
     """An interpreter that exits while a thread runs torch code aborts."""
     before = threading.active_count()
     writer = WriterThread()
@@ -165,7 +165,7 @@ def test_the_writers_thread_has_ended_when_it_is_closed() -> None:
     assert threading.active_count() == before
 
 
-def test_the_writer_does_the_last_waiting_job_of_each_name() -> None:
+def test_the_writer_runs_only_the_last_waiting_job_per_name() -> None:
     writer, gate, done = WriterThread(), threading.Event(), list[int]()
     begun = threading.Event()
 
@@ -183,7 +183,7 @@ def test_the_writer_does_the_last_waiting_job_of_each_name() -> None:
     assert done == [2]
 
 
-def test_no_place_of_a_file_can_be_torn_off_unnoticed(tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "whole")
     content = (tmp_path / "whole").read_bytes()
     for size in range(0, len(content), 7):
@@ -192,17 +192,17 @@ def test_no_place_of_a_file_can_be_torn_off_unnoticed(tmp_path: Path) -> None:
             read_checkpoint(tmp_path / "torn")
 
 
-def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+def test_a_flipped_bit_never_changes_the_content(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "c")
     content = (tmp_path / "c").read_bytes()
     for at in range(0, len(content), 5):
-        flipped(tmp_path / "c", at)
+        flip_bit(tmp_path / "c", at)
         try:
             back = read_checkpoint(tmp_path / "c")
         except TrainingError:
             pass
         else:
-            # Blanks that fill the header up are nobody's content.
+            # A flip in the blanks that pad the header changes no content.
             assert back.head == checkpoint(1).head
             assert all(torch.equal(back.tensors[n], t) for n, t in checkpoint(1).tensors.items())
         (tmp_path / "c").write_bytes(content)

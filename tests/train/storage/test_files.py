@@ -1,4 +1,4 @@
-"""What is drafted takes the place of a file when it is whole, or not at all."""
+"""A draft replaces its file once it is complete, or not at all."""
 
 import stat
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from rumor.train.storage.files import DRAFT, drafted
 
 
-def test_what_is_written_takes_the_place_of_the_old_or_nothing_changes(tmp_path: Path) -> None:
+def test_only_a_complete_draft_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
     with pytest.raises(OSError, match="full"), drafted(path) as draft:
@@ -44,7 +44,7 @@ for text in ("077", "002"):
 
 
 @pytest.mark.extended
-def test_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", WRITES, str(tmp_path)], check=True)
     for umask, mode in (("077", "0o600"), ("002", "0o664")):
         files = (path for path in (tmp_path / umask).rglob("*") if path.is_file())
@@ -53,7 +53,7 @@ def test_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
         assert set(found.values()) == {mode}
 
 
-def test_a_draft_that_was_left_behind_is_no_model_for_the_next(tmp_path: Path) -> None:
+def test_a_leftover_draft_does_not_affect_the_next_draft(tmp_path: Path) -> None:
     left = tmp_path / f"page.html{DRAFT}"
     left.write_text("half of it")
     left.chmod(0o600)

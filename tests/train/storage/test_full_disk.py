@@ -1,4 +1,4 @@
-"""A full disk: rows and checkpoints are missed, and only the ledger ends training."""
+"""A full disk: rows are lost and training continues, but an unwritable ledger ends it."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ def no_space(*_: object) -> NoReturn:
 
 
 class FullDisk:
-    """Accepts *room_bytes* more of the files with a name, and then none."""
+    """Accepts *room_bytes* more for files of one name, then raises `OSError`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room_bytes: int = 0) -> None:
         self.is_full = True
@@ -53,7 +53,7 @@ class FullDisk:
         return taken
 
 
-def test_of_a_row_that_did_not_fit_none_stays(
+def test_a_row_that_does_not_fit_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MetricsLog(tmp_path / "m") as log:
@@ -68,7 +68,7 @@ def test_of_a_row_that_did_not_fit_none_stays(
     assert read_metrics(tmp_path / "m") == [{"step": 1}, {"step": 4}]
 
 
-def test_what_cannot_even_be_cut_off_is_so_before_the_next_row(
+def test_a_partial_row_is_removed_before_the_next_row_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = MetricsLog(tmp_path / "m")
@@ -86,7 +86,7 @@ def test_what_cannot_even_be_cut_off_is_so_before_the_next_row(
     assert read_metrics(tmp_path / "m") == [{"step": 3}]
 
 
-def test_rows_that_are_missed_are_said_once_until_they_are_written_again(
+def test_lost_rows_are_logged_once_until_writing_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = JsonlLog(tmp_path / "metrics.jsonl")
@@ -98,12 +98,15 @@ def test_rows_that_are_missed_are_said_once_until_they_are_written_again(
     log.close()
     log.write({"step": 9})
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2}, {"step": 3}]
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 3 and said[1] == f"{tmp_path}/metrics.jsonl can be written again"
-    assert said[0] == said[2] and "metrics.jsonl could not be written, training goes on" in said[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 3 and messages[1] == f"{tmp_path}/metrics.jsonl can be written again"
+    assert messages[0] == messages[2]
+    assert "metrics.jsonl could not be written, training goes on" in messages[0]
 
 
-def test_a_log_may_be_opened_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_log_that_cannot_be_opened_is_retried_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     log = JsonlLog(tmp_path / "metrics.jsonl")
     log.write({"step": 1})
@@ -114,10 +117,8 @@ def test_a_log_may_be_opened_later(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 2
 
 
-@pytest.mark.parametrize("written", [True, False], ids=["not carried out", "not written"])
-def test_a_journal_of_what_was_not_carried_out_or_written_has_no_last_word(
-    tmp_path: Path, written: bool
-) -> None:
+@pytest.mark.parametrize("written", [True, False], ids=["not executed", "not written"])
+def test_a_journal_with_missing_records_is_not_closed(tmp_path: Path, written: bool) -> None:
     journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
     journal.called(Call("wake"), 1.0)
     if not written:
@@ -141,7 +142,7 @@ def rumor_threads() -> list[str]:
 
 
 @pytest.mark.live
-def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
+def test_an_unwritable_ledger_ends_the_peer_like_a_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     peer = Peer(linear(), settings("a", out=tmp_path))
@@ -159,7 +160,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
+def test_a_write_error_of_the_network_thread_reaches_the_training_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Peer(linear(), settings("a", rule=GoSGD(p=1e-9), leave_s=2)) as a:
@@ -167,7 +168,8 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
         b = Peer(linear(), eager)
         with turning(a.step), pytest.raises(TrainingError, match=WHY), b:
             b._running().wait_for_share(0)
-            FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
+            # Enough room for a push, but not for its outcome.
+            FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)
             while not b.stats().counters.pushes:
                 b.step()
             failed = b._running()
@@ -182,7 +184,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
 
 
 @pytest.mark.live
-def test_a_run_whose_metrics_fail_goes_on(
+def test_a_run_continues_if_metrics_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     FullDisk(monkeypatch, "metrics.jsonl", room_bytes=700)
@@ -195,7 +197,7 @@ def test_a_run_whose_metrics_fail_goes_on(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
+def test_a_run_fails_if_its_final_model_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -211,7 +213,7 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_run_whose_ledger_fails_has_failed_and_says_why(
+def test_a_run_fails_if_its_ledger_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop = threading.Event()

@@ -1,4 +1,4 @@
-"""A peer's journal on disk: what is written is read, and what was damaged is found."""
+"""A peer's journal on disk: records are read as written, and damage is found."""
 
 import math
 import struct
@@ -136,7 +136,7 @@ def test_marks_are_read_as_they_were_written(mark: Any) -> None:
     assert unpack(*pack(mark)) == (mark, None)
 
 
-def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> None:
+def test_the_journal_has_the_size_of_a_payload_but_not_its_bytes(tmp_path: Path) -> None:
     frame = b"weights!" * 1000
     (record, *_), _ = read(write(tmp_path / "j", [received(push(len(frame)), frame)]))
     assert (tmp_path / "j").stat().st_size < 500
@@ -144,13 +144,13 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("body", [b'["close", {}, 0.0]', b'["step", "no arguments", 0.0]'])
-def test_a_call_that_is_none_of_a_protocol_is_no_record(body: bytes) -> None:
+def test_an_invalid_call_of_a_protocol_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="no call of a protocol"):
         unpack(1, body)
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 9, 20])
-def test_a_torn_tail_is_known_and_all_before_it_is_read(tmp_path: Path, cut_bytes: int) -> None:
+def test_all_records_before_a_torn_tail_are_read(tmp_path: Path, cut_bytes: int) -> None:
     path = write(tmp_path / "j", close=False)
     path.write_bytes(path.read_bytes()[:-cut_bytes])
     records, closed = read(path)
@@ -158,13 +158,13 @@ def test_a_torn_tail_is_known_and_all_before_it_is_read(tmp_path: Path, cut_byte
     assert len(CALLS) - 2 <= len(records) < len(CALLS)
 
 
-def test_a_byte_that_was_changed_is_found_with_its_record(tmp_path: Path) -> None:
+def test_a_changed_byte_is_reported_with_its_record(tmp_path: Path) -> None:
     path = write(tmp_path / "j")
     with pytest.raises(FileExistsError):
         Journal(path, {}, TENSORS)
     data = path.read_bytes()
     starts = starts_of(data)
-    # A length that cannot be is damage, too, and so is what follows the end.
+    # An impossible length is damage, too, and so are bytes after the end.
     damages = [(number, start, start + 8, 1) for number, start in enumerate(starts)][1:]
     for number, start, at, mask in (*damages, (2, starts[2], starts[2] + 3, 0x7F)):
         changed = bytearray(data)
@@ -179,7 +179,7 @@ def test_a_byte_that_was_changed_is_found_with_its_record(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 30, b'["Began","x"]', b'["Trained"]', b'["_", 1]'])
 @pytest.mark.parametrize("kind", [1, 2, 200])
-def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body: bytes) -> None:
+def test_an_undecodable_record_is_damage(tmp_path: Path, kind: int, body: bytes) -> None:
     path = write(tmp_path / "j", [])
     head = path.read_bytes()[: starts_of(path.read_bytes())[1]]
     path.write_bytes(head + struct.pack("<IIB", len(body), crc32(body, kind), kind) + body)
@@ -198,7 +198,9 @@ def test_a_record_that_makes_no_sense_is_damage(tmp_path: Path, kind: int, body:
         (b"rumor journal 6\n" + struct.pack("<IIB", 1, crc32(b"{"), 0) + b"{", "damaged"),
     ],
 )
-def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     (tmp_path / "j").write_bytes(content)
     with pytest.raises(TrainingError, match=message):
         JournalFile(tmp_path / "j")
@@ -206,10 +208,10 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -
         Head.from_json({"id": "ada"})
 
 
-def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Path) -> None:
+def test_calls_are_on_disk_before_their_messages_leave(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", {}, TENSORS)
     journal.called(STEP, 1.0)
-    assert read(tmp_path / "j") == ([], False)  # nobody has heard of it yet
+    assert read(tmp_path / "j") == ([], False)  # no message has left yet
     journal.decided([Send(letter(Ack(1, 5)))], 7)
     assert read(tmp_path / "j") == ([STEP], False)
     journal.called(STEP, 2.0)
@@ -219,7 +221,7 @@ def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Pa
     journal.close()
 
 
-def test_the_model_is_looked_at_now_and_then(tmp_path: Path) -> None:
+def test_a_fingerprint_of_the_model_is_written_at_intervals(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", {}, TENSORS)
     for step in range(41):
         journal.began(np.array([step]))
@@ -231,7 +233,7 @@ def test_the_model_is_looked_at_now_and_then(tmp_path: Path) -> None:
     assert 2 <= kinds.count(Fingerprint) <= 3
 
 
-def test_decisions_are_written_in_words() -> None:
+def test_decisions_are_described_in_words() -> None:
     effects: list[Effect | Event] = [
         Snapshot(1, "x", Form(copy=True)),
         Snapshot(2, "x", Form("int8"), shard=3),
@@ -251,7 +253,7 @@ def test_decisions_are_written_in_words() -> None:
     )
 
 
-def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_replayed_is_refused_at_the_start(tmp_path: Path) -> None:
     rule = type("Mine", (GoSGD,), {"name": "mine"})()
     config = PeerConfig(rule=rule, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="has no function or class 'Mine'"):
@@ -260,7 +262,7 @@ def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: P
 
 
 def starts_of(data: bytes | bytearray) -> list[int]:
-    """Where each record begins, the head's first."""
+    """Position of each record in bytes, the head's first."""
     starts, position = [], len(b"rumor journal 6\n")
     while position < len(data):
         starts.append(position)

@@ -1,4 +1,4 @@
-"""Metrics: what was written is read again, a row that a kill cut short is not."""
+"""Metrics: complete rows are read back, a row that a kill cut short is dropped."""
 
 import math
 from pathlib import Path
@@ -17,14 +17,14 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def test_numbers_that_are_not_finite_become_null_at_any_depth(tmp_path: Path) -> None:
+def test_non_finite_numbers_become_null_at_any_depth(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log:
         log.write({"a": math.nan, "b": [math.inf, 1], "c": {"d": (-math.inf, np.float64("nan"))}})
     assert read_metrics(tmp_path / "m") == [{"a": None, "b": [None, 1], "c": {"d": [None, None]}}]
 
 
 @given(cut=st.integers(0, 80))
-def test_whatever_a_kill_leaves_is_read_and_written_on(
+def test_a_truncated_file_is_read_and_appended_to(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "m"
@@ -42,13 +42,13 @@ def test_whatever_a_kill_leaves_is_read_and_written_on(
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[1]", "3", ""])
-def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
+def test_the_error_for_a_broken_line_names_its_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "m").write_text(f'{{"step":1}}\n{line}\n{{"step":2}}\n')
     with pytest.raises(TrainingError, match="m:2 is not a row"):
         read_metrics(tmp_path / "m")
 
 
-def test_a_value_that_json_lacks_is_refused_and_nothing_written(tmp_path: Path) -> None:
+def test_a_value_that_json_lacks_is_refused_and_not_written(tmp_path: Path) -> None:
     with MetricsLog(tmp_path / "m") as log:
         with pytest.raises(TypeError):
             log.write({"a": 1, "b": object()})

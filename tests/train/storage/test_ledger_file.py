@@ -1,4 +1,4 @@
-"""A peer's ledger on disk, also one that a kill cut short."""
+"""A peer's ledger on disk."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ ENTRIES = [
 ]
 
 
-def written(path: Path, entries: Sequence[Entry] = ENTRIES) -> Account:
+def write_ledger(path: Path, entries: Sequence[Entry] = ENTRIES) -> Account:
     account = Account("a", 42)
     ledger = LedgerFile(path, account)
     for entry in entries:
@@ -27,10 +27,10 @@ def written(path: Path, entries: Sequence[Entry] = ENTRIES) -> Account:
     return account
 
 
-def test_what_is_read_equals_what_was_written_be_it_below_a_unit(tmp_path: Path) -> None:
-    assert (written(tmp_path / "whole"),) == read_ledger(tmp_path / "whole")
+def test_a_ledger_is_read_as_written_even_below_a_unit(tmp_path: Path) -> None:
+    assert (write_ledger(tmp_path / "whole"),) == read_ledger(tmp_path / "whole")
     held, path = 2**53 - 1, tmp_path / "ledger.jsonl"
-    account = written(
+    account = write_ledger(
         path,
         [
             Entry(Kind.ACCEPTED, held, "b", 7, 1),
@@ -57,7 +57,7 @@ OPENED = '{"kind":"opened","id":"a","incarnation":1}\n'
         OPENED + '{"kind":"founded","units":1.5}\n',
     ],
 )
-def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_ledger_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "ledger.jsonl"
     path.write_text(text)
     with pytest.raises(TrainingError, match="not a ledger"):

@@ -1,4 +1,4 @@
-"""Peers' models on disk: merged, compared, named."""
+"""Peers' models on disk: merged, compared, and grouped by swarm."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from rumor.train.storage.merge import (
 )
 
 
-def saved(
+def save(
     folder: Path,
     peer: str,
     units: Units,
@@ -44,18 +44,16 @@ def ones(value: float, n: int = 3) -> Tensor:
     return torch.full((n,), value)
 
 
-def two(folder: Path, units: tuple[int, int] = (1, 1), **more: Tensor) -> list[SavedModel]:
-    """Of 1 and of 5 everywhere."""
+def two_models(folder: Path, units: tuple[int, int] = (1, 1), **more: Tensor) -> list[SavedModel]:
+    """Two saved models, all of whose numbers are 1 and 5."""
     numbers = zip("ab", units, (1.0, 5.0), strict=True)
-    return [saved(folder, peer, held, x=ones(x), **more) for peer, held, x in numbers]
+    return [save(folder, peer, held, x=ones(x), **more) for peer, held, x in numbers]
 
 
 @pytest.mark.parametrize(("units", "mean"), [((3, 1), 2.0), ((0, 1), 5.0), ((0, 0), 3.0)])
-def test_each_model_counts_by_its_weight(
-    tmp_path: Path, units: tuple[int, int], mean: float
-) -> None:
-    """Where nobody holds any, all count alike."""
-    models = two(tmp_path, units)
+def test_models_are_averaged_by_weight(tmp_path: Path, units: tuple[int, int], mean: float) -> None:
+    """If no model holds weight, all models count equally."""
+    models = two_models(tmp_path, units)
     assert torch.equal(merge(models)["x"], ones(mean))
     if units == (0, 1):
         assert merging_weights(models) == {"b": UNIT}
@@ -64,38 +62,38 @@ def test_each_model_counts_by_its_weight(
 def test_the_mean_is_rounded_once_from_float64(tmp_path: Path) -> None:
     # In float32, 1 + 2**-25 is 1, and the sum would lose it.
     values = [1.0, 2.0**-25, 2.0**-25]
-    models = [saved(tmp_path, str(i), 1, x=ones(v)) for i, v in enumerate(values)]
+    models = [save(tmp_path, str(i), 1, x=ones(v)) for i, v in enumerate(values)]
     expected = torch.tensor(values, dtype=torch.float64).mean().float()
     assert torch.equal(merge(models)["x"], expected.expand(3))
 
 
 def test_the_order_of_the_models_does_not_matter(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    models = [saved(tmp_path, f"p{i}", i + 1, x=torch.randn(100)) for i in range(5)]
+    models = [save(tmp_path, f"p{i}", i + 1, x=torch.randn(100)) for i in range(5)]
     assert digest(merge(models)) == digest(merge(models[::-1]))
 
 
 def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
-    whole = [saved(tmp_path, f"w{i}", i + 1, x=ones(0.1 + i)) for i in range(3)]
+    whole = [save(tmp_path, f"w{i}", i + 1, x=ones(0.1 + i)) for i in range(3)]
     units = ("1/2^940", "1/2^939", "3/2^940")
-    fine = [saved(tmp_path, f"f{i}", told, x=ones(0.1 + i)) for i, told in enumerate(units)]
+    fine = [save(tmp_path, f"f{i}", weight, x=ones(0.1 + i)) for i, weight in enumerate(units)]
     assert list(merging_weights(fine).values()) == [2**20, 2**21, 3 * 2**20]
     assert digest(merge(fine)) == digest(merge(whole))
 
 
-def test_integers_and_what_is_a_peers_own_are_those_of_the_heaviest(tmp_path: Path) -> None:
+def test_integers_and_local_tensors_come_from_the_heaviest_model(tmp_path: Path) -> None:
     models, local = [], {"local": '["queue"]'}
     for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 21)):
         tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(float(value))}
-        models.append(saved(tmp_path, peer, units, local, **tensors))
+        models.append(save(tmp_path, peer, units, local, **tensors))
     merged = merge(models)
     assert merged["n"] == 9 and torch.equal(merged["queue"], ones(9.0))
     assert consensus_distance(models) == 0
 
 
-def test_tensors_on_which_all_agree_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_equal_tensors_are_merged_unchanged(tmp_path: Path) -> None:
     mask = torch.tensor([0.1, -torch.inf], dtype=torch.float64)
-    models = [saved(tmp_path, str(i), 10**12 + i, mask=mask) for i in range(3)]
+    models = [save(tmp_path, str(i), 10**12 + i, mask=mask) for i in range(3)]
     assert torch.equal(merge(models)["mask"], mask)
 
 
@@ -108,16 +106,16 @@ def test_tensors_on_which_all_agree_come_out_as_they_went_in(tmp_path: Path) -> 
         ({"x": ones(0.0), "y": ones(0.0)}, r"tensor 1 is absent in the first and y"),
     ],
 )
-def test_the_first_difference_is_named(
+def test_the_error_names_the_first_difference(
     tmp_path: Path, tensors: dict[str, Tensor], difference: str
 ) -> None:
-    models = [saved(tmp_path, "a", 1, x=ones(0.0)), saved(tmp_path, "b", 1, **tensors)]
+    models = [save(tmp_path, "a", 1, x=ones(0.0)), save(tmp_path, "b", 1, **tensors)]
     with pytest.raises(ConfigError, match=difference):
         merge(models)
 
 
-def test_one_peer_twice_and_nothing_to_merge_are_refused(tmp_path: Path) -> None:
-    model = saved(tmp_path, "a", 1, x=ones(0.0))
+def test_duplicate_peers_and_empty_lists_are_refused(tmp_path: Path) -> None:
+    model = save(tmp_path, "a", 1, x=ones(0.0))
     with pytest.raises(ConfigError, match="peer a was given twice"):
         merge([model, model])
     with pytest.raises(ConfigError, match="no model"):
@@ -125,7 +123,7 @@ def test_one_peer_twice_and_nothing_to_merge_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 100])
-def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
     with pytest.raises(TrainingError, match="cannot be read"):
@@ -133,7 +131,7 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    ("header", "says"),
+    ("header", "message"),
     [
         ({"weight_units": "-5"}, "'-5' is not a weight"),
         ({"weight_units": "1/2^961"}, ""),
@@ -151,15 +149,13 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
         ({"met": '[["a",1e999]]'}, "1e999"),
     ],
 )
-def test_a_header_that_cannot_be_is_an_error(
-    tmp_path: Path, header: dict[str, str], says: str
-) -> None:
-    assert saved(tmp_path, "a", 1, x=ones(1.0)).weight == UNIT
-    with pytest.raises(TrainingError, match=f"cannot be read as a model: .*{says}"):
-        saved(tmp_path, "a", 1, header, x=ones(1.0))
+def test_an_invalid_header_is_refused(tmp_path: Path, header: dict[str, str], message: str) -> None:
+    assert save(tmp_path, "a", 1, x=ones(1.0)).weight == UNIT
+    with pytest.raises(TrainingError, match=f"cannot be read as a model: .*{message}"):
+        save(tmp_path, "a", 1, header, x=ones(1.0))
 
 
-def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: Path) -> None:
+def test_a_model_without_metadata_has_its_folder_name_and_no_weight(tmp_path: Path) -> None:
     (tmp_path / "peer-3").mkdir()
     path = tmp_path / "peer-3" / "model.safetensors"
     save_model(path, {"x": ones(1.0)}, {})
@@ -169,19 +165,19 @@ def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: P
 
 def test_consensus_distance_is_the_spread_around_the_mean_over_its_norm(tmp_path: Path) -> None:
     # The mean is (3, 3, 3), and both are 2 away from it in each coordinate, whatever they weigh.
-    assert consensus_distance(two(tmp_path, (99, 1))) == pytest.approx(2 / 3)
-    # Masks and counters do not count, and where tensors are named, they alone.
-    masked = two(tmp_path, mask=ones(-torch.inf))
+    assert consensus_distance(two_models(tmp_path, (99, 1))) == pytest.approx(2 / 3)
+    # Masks and counters do not count; if tensors are named, only those count.
+    masked = two_models(tmp_path, mask=ones(-torch.inf))
     assert consensus_distance(masked) == pytest.approx(2 / 3)
     numbers = (("a", 1.0, 0), ("b", 5.0, 1))
-    counted = [saved(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in numbers]
+    counted = [save(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in numbers]
     assert consensus_distance(counted) == pytest.approx(2 / 3)
-    frozen = two(tmp_path, frozen=ones(100.0))
+    frozen = two_models(tmp_path, frozen=ones(100.0))
     assert consensus_distance(frozen, {"x"}) == pytest.approx(2 / 3)
     assert consensus_distance(frozen) == pytest.approx(2 / (3**2 + 100**2) ** 0.5)
 
 
-def test_the_digest_names_content_and_not_order() -> None:
+def test_the_digest_depends_on_content_but_not_on_order() -> None:
     one = {"a": ones(1.0), "b": torch.tensor(2)}
     assert digest(one) == digest(dict(reversed(one.items())))
     assert digest(one) != digest(one | {"b": torch.tensor(3)})
@@ -192,7 +188,7 @@ def test_the_digest_names_content_and_not_order() -> None:
 @pytest.mark.parametrize(
     ("shards", "rule"), [(2, "gosgd"), (5, "gosgd"), (5, "sparta:fraction=0.2")]
 )
-def test_shards_are_merged_in_the_order_of_their_numbers(
+def test_merged_shards_equal_shards_mixed_by_vectors(
     tmp_path: Path, shards: int, rule: str
 ) -> None:
     torch.manual_seed(0)
@@ -226,33 +222,35 @@ def test_shards_are_merged_in_the_order_of_their_numbers(
         assert value.is_contiguous()
 
 
-Lives = list[tuple[str, int]]
+Incarnations = list[tuple[str, int]]
 K = (("k", 1),)
 
 
-def trained(folder: Path, peer: str, swarm: str = "", met: Lives | None = None) -> SavedModel:
-    told = {"swarm": swarm} | ({} if met is None else {"met": json.dumps(met)})
-    return saved(folder, peer, 0, told, x=ones(1.0))
+def save_trained(
+    folder: Path, peer: str, swarm: str = "", met: Incarnations | None = None
+) -> SavedModel:
+    header = {"swarm": swarm} | ({} if met is None else {"met": json.dumps(met)})
+    return save(folder, peer, 0, header, x=ones(1.0))
 
 
 @pytest.mark.parametrize(
-    ("told", "swarms"),
+    ("records", "swarms"),
     [
         ({"a": ("x", None), "b": ("x", None), "c": ("", None)}, ["abc"]),
         ({"a": ("x", None), "b": ("y", None), "c": ("x", None)}, ["ac", "b"]),
         # Both began with the same model, and never met.
         ({"a": ("x", [("a", 1)]), "b": ("x", [("b", 1)])}, ["a", "b"]),
         ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 1)])}, ["ab"]),
-        # One that left before the other came, and one that was killed, whom both have met.
+        # Peer a left before c joined, but both met k, which was killed.
         ({p: ("x", [(p, 1), *k]) for p, k in (("a", K), ("b", ()), ("c", K))}, ["ac", "b"]),
-        # An earlier life of a peer was in another swarm.
+        # An earlier incarnation of b was in another swarm.
         ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 2)])}, ["a", "b"]),
     ],
 )
-def test_models_are_of_one_swarm_if_their_peers_have_met(
-    tmp_path: Path, told: dict[str, tuple[str, Lives | None]], swarms: list[str]
+def test_models_belong_to_one_swarm_if_their_peers_have_met(
+    tmp_path: Path, records: dict[str, tuple[str, Incarnations | None]], swarms: list[str]
 ) -> None:
-    models = [trained(tmp_path, id, *more) for id, more in told.items()]
+    models = [save_trained(tmp_path, id, *more) for id, more in records.items()]
     for order in (models, models[::-1]):
         assert ["".join(m.id for m in swarm) for swarm in swarms_of(order)] == swarms
     if len(swarms) > 1:

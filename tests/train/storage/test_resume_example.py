@@ -1,4 +1,4 @@
-"""The example of a loop that goes on where it stood, killed on the way."""
+"""The example of a training loop that resumes after a kill."""
 
 import re
 from contextlib import ExitStack
@@ -13,23 +13,23 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "resume.py"
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests"),
+    pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not next to the tests"),
 ]
 
 
-def result(said: str) -> str:
-    found = re.search(r"accuracy [\d.]+ on held-out digits after 400 steps", said)
-    assert found, said
+def result(output: str) -> str:
+    found = re.search(r"accuracy [\d.]+ on held-out digits after 400 steps", output)
+    assert found, output
     return found[0]
 
 
 @pytest.mark.extended
-def test_killed_and_started_again_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+def test_a_killed_and_restarted_run_ends_with_the_same_result(tmp_path: Path) -> None:
     with ExitStack() as stack:
 
         def start(folder: str, *arguments: str) -> Forked:
-            told = ("--steps", "400", "--folder", str(tmp_path / folder), *arguments)
-            process = forked(tmp_path / f"{folder}.txt", str(EXAMPLE), *told)
+            command = ("--steps", "400", "--folder", str(tmp_path / folder), *arguments)
+            process = forked(tmp_path / f"{folder}.txt", str(EXAMPLE), *command)
             stack.callback(process.wait)
             stack.callback(process.kill)
             return process
@@ -41,6 +41,6 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_been(tmp_path: Path)
         first.kill()
         first.wait()
         assert start("killed").wait() == whole.wait() == 0
-    said = (tmp_path / "killed.txt").read_text()
-    assert "resuming after 100 steps" in said
-    assert result(said) == result((tmp_path / "whole.txt").read_text())
+    output = (tmp_path / "killed.txt").read_text()
+    assert "resuming after 100 steps" in output
+    assert result(output) == result((tmp_path / "whole.txt").read_text())
