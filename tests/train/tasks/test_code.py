@@ -1,4 +1,4 @@
-"""The task ``code``: packages held out whole, a model that cannot look ahead, a text all share."""
+"""The task ``code``: whole packages are held out, the model is causal, and all share one text."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def task() -> Task:
     return load_task("code", seed=0)
 
 
-def made(seed: int = 0, text: torch.Tensor | None = None) -> GPT:
+def make_model(seed: int = 0, text: torch.Tensor | None = None) -> GPT:
     torch.manual_seed(seed)
     return GPT(SMALL, text)
 
@@ -43,7 +43,7 @@ def test_a_package_is_held_out_whole_or_not_at_all(tmp_path: Path) -> None:
     assert both["package7"] == b"# package7 a\n\n# package7 b\n"
 
 
-def test_tests_and_what_others_have_installed_are_passed_over(tmp_path: Path) -> None:
+def test_tests_and_installed_packages_are_skipped(tmp_path: Path) -> None:
     taken = {f"p{n}.py": "x = 1\n" for n in range(30)}
     others = dict.fromkeys(("test/a.py", "p1/tests/b.py", "site-packages/c.py", "d.txt"), "y")
     with pytest.raises(ConfigError, match="too few Python packages"):
@@ -52,7 +52,7 @@ def test_tests_and_what_others_have_installed_are_passed_over(tmp_path: Path) ->
     assert len(corpus.train) + len(corpus.test) == 30
 
 
-def test_targets_are_the_bytes_that_follow(task: Task) -> None:
+def test_targets_are_the_next_bytes(task: Task) -> None:
     assert task.targets is not None and len(task.targets) == len(task.train[0]) > 50_000
     for inputs, targets in (task.train, task.test):
         assert inputs.dtype == targets.dtype == torch.uint8
@@ -65,14 +65,14 @@ def test_targets_are_the_bytes_that_follow(task: Task) -> None:
 @pytest.mark.parametrize(
     ("size", "about"), [("120k", 120e3), ("800k", 800e3), ("3.3m", 3.3e6), ("30m", 30e6)]
 )
-def test_models_have_about_as_many_parameters_as_they_say(size: str, about: float) -> None:
+def test_models_have_about_as_many_parameters_as_their_name_says(size: str, about: float) -> None:
     with torch.device("meta"):
         model = GPT(SIZES[size])
     assert sum(each.numel() for each in model.parameters()) == pytest.approx(about, rel=0.06)
 
 
-def test_no_place_sees_a_later_one_and_each_sees_where_earlier_ones_are() -> None:
-    model, tokens = made(), torch.randint(256, (1, 12))
+def test_attention_is_causal_and_depends_on_positions() -> None:
+    model, tokens = make_model(), torch.randint(256, (1, 12))
     changed = tokens.clone()
     changed[0, 7] = (tokens[0, 7] + 1) % 256
     before, after = model(tokens), model(changed)
@@ -82,9 +82,9 @@ def test_no_place_sees_a_later_one_and_each_sees_where_earlier_ones_are() -> Non
     assert not torch.allclose(model(swapped)[0, -1], before[0, -1])
 
 
-def test_attention_goes_by_how_far_apart_places_are() -> None:
-    # Rotations cancel but for the difference: the same bytes later on are seen alike.
-    model = made().double()
+def test_attention_depends_on_relative_positions() -> None:
+    # Rotations cancel except for their difference, so a shift of all positions changes no score.
+    model = make_model().double()
     tokens = torch.randint(256, (1, 6))
     queries = model.tokens(tokens)[..., :8].unflatten(-1, (1, 8))
     turned = _rotated(torch.cat([queries, queries], dim=1).transpose(-3, -2))[0, 0]
@@ -92,8 +92,8 @@ def test_attention_goes_by_how_far_apart_places_are() -> None:
     torch.testing.assert_close(scores[:6, :6], scores[6:, 6:])
 
 
-def test_it_learns_and_runs_under_vmap(task: Task) -> None:
-    models = [made(seed) for seed in range(2)]
+def test_gradients_under_vmap_equal_those_of_single_models(task: Task) -> None:
+    models = [make_model(seed) for seed in range(2)]
     tokens = torch.randint(256, (2, 3, 12), dtype=torch.uint8)
     assert task.loss is not None
     loss = task.loss
@@ -103,16 +103,16 @@ def test_it_learns_and_runs_under_vmap(task: Task) -> None:
 
     stacked, _ = stack_module_state(models)
     found = vmap(grad(of))(stacked, tokens)
-    for place, model in enumerate(models):
-        expected = grad(of)(dict(model.named_parameters()), tokens[place])
+    for index, model in enumerate(models):
+        expected = grad(of)(dict(model.named_parameters()), tokens[index])
         for name, gradient in expected.items():
-            torch.testing.assert_close(found[name][place], gradient, rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(found[name][index], gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_models_tell_on_which_text_they_train() -> None:
+def test_the_frozen_checksum_depends_on_the_text() -> None:
     hashes = []
     for text in (b"a = 1\n", b"a = 2\n"):
         name = torch.tensor(list(text * 3)[:16], dtype=torch.uint8)
-        (told,) = frozen_tensors(made(text=name), frozenset())
-        hashes.append(told.checksum)
+        (frozen,) = frozen_tensors(make_model(text=name), frozenset())
+        hashes.append(frozen.checksum)
     assert hashes[0] != hashes[1]

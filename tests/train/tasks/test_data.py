@@ -1,4 +1,4 @@
-"""Batches: which samples a step gets, in which form, and what is random in them."""
+"""Batches: the samples of a step, their form, and their randomness."""
 
 import random
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ EVERYTHING = np.arange(20)
 
 
 class Items(Dataset[Any]):
-    """A dataset of dicts, with the targets where torchvision has them."""
+    """A dataset of dicts, with targets as an attribute, as in torchvision."""
 
     targets = Y.tolist()
 
@@ -68,11 +68,11 @@ def loader(task: Task, peer: str = "a", samples: Any = EVERYTHING) -> Loader:
 def flat(batch: Any) -> list[float]:
     found: list[float] = []
 
-    def note(side: Tensor) -> Tensor:
+    def collect(side: Tensor) -> Tensor:
         found.extend(side.flatten().tolist())
         return side
 
-    map_tensors(batch, note)
+    map_tensors(batch, collect)
     return found
 
 
@@ -83,7 +83,7 @@ FORMS = {
 }
 
 
-def test_a_dict_of_tensors_a_dataset_and_a_pair_give_the_same_samples() -> None:
+def test_dicts_datasets_and_pairs_give_the_same_samples() -> None:
     pairs = task(train=(X, Y), test=(X, Y), training_step=None, loss=nn.functional.mse_loss)
     ours = [loader(each) for each in (task(), task(train=Items()), pairs)]
     ours.append(loader(task(train=TensorDataset(X, Y))))
@@ -94,7 +94,7 @@ def test_a_dict_of_tensors_a_dataset_and_a_pair_give_the_same_samples() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_any_step_can_be_asked_for_first(form: str) -> None:
+def test_batches_can_be_requested_in_any_order(form: str) -> None:
     in_order, at_once = loader(FORMS[form]), loader(FORMS[form])
     batches = [flat(in_order.take(at)) for at in range(12)]
     assert len({tuple(batch) for batch in batches}) == 12
@@ -106,23 +106,23 @@ def draws() -> tuple[list[float], float, float]:
     return torch.rand(2).tolist(), random.random(), np.random.rand()
 
 
-def seeded() -> None:
+def seed_all() -> None:
     for seed in (torch.manual_seed, random.seed, np.random.seed):
         seed(5)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_batches_follow_from_seed_and_peer_and_change_no_other_draw(form: str) -> None:
-    seeded()
+def test_batches_depend_on_seed_and_peer_and_leave_global_generators_unchanged(form: str) -> None:
+    seed_all()
     expected = draws()
-    seeded()
+    seed_all()
     first = flat(loader(FORMS[form]).take(0))
     task(test=Items(jitter=True)).evaluate(nn.utils.skip_init(nn.Linear, 2, 1))
     assert draws() == expected
     assert first == flat(loader(FORMS[form]).take(0)) != flat(loader(FORMS[form], "b").take(0))
 
 
-def test_a_dataset_may_give_a_batch_at_once_and_be_collated_by_the_task() -> None:
+def test_a_dataset_can_return_whole_batches_and_the_task_collates() -> None:
     class Whole(Items):
         def __getitems__(self, indices: list[int]) -> list[dict[str, Tensor]]:
             return [{"x": X[index] + 100, "y": Y[index]} for index in indices]
@@ -132,7 +132,7 @@ def test_a_dataset_may_give_a_batch_at_once_and_be_collated_by_the_task() -> Non
     assert batch.shape == (6, 2) and batch.min() >= 100
 
 
-def test_batches_keep_their_form() -> None:
+def test_batches_keep_their_structure() -> None:
     batch = {"a": [X, "name"], "b": (Y, None), "c": 3}
     doubled = map_tensors(batch, lambda side: side * 2)
     assert torch.equal(doubled["a"][0], 2 * X) and torch.equal(doubled["b"][0], 2 * Y)
@@ -144,7 +144,7 @@ def test_batches_keep_their_form() -> None:
 
 @pytest.mark.parametrize("form", ["dataset", "augmented"])
 @pytest.mark.parametrize("journal", [False, True])
-def test_a_peer_that_resumes_goes_on_with_the_same_batches(
+def test_a_resumed_peer_continues_with_the_same_batches(
     form: str, journal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "load_task", lambda spec, seed: FORMS[form])
@@ -159,7 +159,7 @@ def test_a_peer_that_resumes_goes_on_with_the_same_batches(
 
 
 @pytest.mark.parametrize(("form", "partition"), [("tensors", "iid"), ("dataset", "dirichlet:1")])
-def test_data_of_any_form_are_split(form: str, partition: str) -> None:
+def test_data_of_any_form_can_be_split(form: str, partition: str) -> None:
     parts = FORMS[form].split(partition, 4, seed=0)
     held = [sample for part in parts for sample in part.tolist()]
     assert sorted(held) == list(range(20))
@@ -169,13 +169,13 @@ def test_data_of_any_form_are_split(form: str, partition: str) -> None:
 def test_a_partition_by_class_needs_targets(partition: str) -> None:
     with pytest.raises(ConfigError, match="give the task targets, or use iid or shared"):
         task().split(partition, 4, seed=0)
-    given = task(targets=Y).split(partition, 4, seed=0)
-    also = task(train=TensorDataset(X, Y)).split(partition, 4, seed=0)
-    assert [part.tolist() for part in given] == [part.tolist() for part in also]
+    by_targets = task(targets=Y).split(partition, 4, seed=0)
+    by_dataset = task(train=TensorDataset(X, Y)).split(partition, 4, seed=0)
+    assert [part.tolist() for part in by_targets] == [part.tolist() for part in by_dataset]
 
 
 @pytest.mark.parametrize("test", [{"x": X, "y": Y}, Items()])
-def test_held_out_data_of_any_form_are_measured_alike(test: Any) -> None:
+def test_evaluation_does_not_depend_on_the_form_of_the_data(test: Any) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_held_out_data_of_any_form_are_measured_alike(test: Any) -> None:
     assert model.training
 
 
-def test_an_evaluation_step_says_how_good_a_model_is() -> None:
+def test_the_evaluation_step_of_a_task_is_used() -> None:
     def evaluation_step(model: nn.Module, batch: dict[str, Tensor]) -> Evaluation:
         assert not model.training and not torch.is_grad_enabled()
         y = batch["y"]
@@ -232,7 +232,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG)
-def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_inconsistent_settings_of_a_task_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         task(**changes)
 
@@ -272,7 +272,7 @@ FAILING: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), FAILING)
-def test_what_a_users_model_loss_or_data_raise_is_told_in_a_line(
+def test_errors_of_a_users_model_loss_or_data_are_short(
     changes: dict[str, Any], message: str
 ) -> None:
     pair = {"train": (X, LABELS), "test": (X, LABELS), "training_step": None}
@@ -282,33 +282,33 @@ def test_what_a_users_model_loss_or_data_raise_is_told_in_a_line(
     assert len(str(caught.value).splitlines()) <= 2
 
 
-def test_a_loss_without_a_gradient_is_named() -> None:
+def test_a_loss_without_a_gradient_is_refused() -> None:
     model = nn.Linear(2, 4)
-    given: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS), "training_step": None}
-    detached = task(**given, loss=lambda outputs, targets: outputs.detach().sum())
+    data: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS), "training_step": None}
+    detached = task(**data, loss=lambda outputs, targets: outputs.detach().sum())
     with pytest.raises(TrainingError, match="the loss of task lines has no gradient"):
         detached.backward(detached.batch_loss(model, (X, LABELS)))
-    plain = task(**given)
+    plain = task(**data)
     with torch.no_grad(), pytest.raises(TrainingError, match=r"or was computed under .*no_grad"):
         plain.backward(plain.batch_loss(model, (X, LABELS)))
 
 
-def test_what_an_evaluation_raises_is_told_in_a_line() -> None:
+def test_errors_of_an_evaluation_are_reported() -> None:
     model = nn.Linear(2, 4)
-    given: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS + 4), "training_step": None}
+    data: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS + 4), "training_step": None}
     with pytest.raises(TrainingError, match=r"the loss raised IndexError: Target .* out of bounds"):
-        task(**given).evaluate(model)
-    given |= {"test": (X, LABELS), "accuracy": lambda outputs, targets: 1 / 0}
+        task(**data).evaluate(model)
+    data |= {"test": (X, LABELS), "accuracy": lambda outputs, targets: 1 / 0}
     with pytest.raises(TrainingError, match=r"evaluation of task lines, .* raised ZeroDivisionErr"):
-        task(**given).evaluate(model)
+        task(**data).evaluate(model)
 
 
-def test_an_optimizer_that_computes_the_loss_again_is_refused() -> None:
+def test_an_optimizer_that_needs_a_closure_is_refused() -> None:
     with pytest.raises(ConfigError, match="LBFGS, whose step needs a closure"):
         task(optimizer=torch.optim.LBFGS).make_optimizer(nn.Linear(2, 1).parameters(), 0.1)
 
 
-def test_a_model_and_labeled_data_are_a_task() -> None:
+def test_a_model_and_labeled_data_make_a_task() -> None:
     made = Task(model=Four, train=TensorDataset(X, LABELS), test=Subset(pairs(), [3, 7]))
     assert (made.name, made.loss, made.batch_size) == ("Four", nn.functional.cross_entropy, 32)
     assert made.train[1] is LABELS and made.test[1].tolist() == [3, 3]
@@ -353,25 +353,23 @@ def pairs() -> TensorDataset:
         ((torch.eye(3),), torch.tensor([0, 1, 1]), None),
     ],
 )
-def test_accuracy_is_that_of_class_labels(
-    outputs: Any, targets: Tensor, accuracy: float | None
-) -> None:
+def test_accuracy_needs_class_labels(outputs: Any, targets: Tensor, accuracy: float | None) -> None:
     found = Task(model=Four, train=pairs(), test=pairs()).accuracy_of(outputs, targets)
     assert found == (accuracy if accuracy is None else pytest.approx(accuracy))
 
 
 @pytest.mark.cuda
-def test_batches_on_a_gpu_are_those_of_the_cpu_and_augmented_there() -> None:
+def test_gpu_batches_equal_cpu_batches_and_are_augmented_on_the_gpu() -> None:
     gpu = torch.device("cuda", 0)
 
-    def moved(given: Task, device: torch.device) -> Loader:
-        return Loader(given, EVERYTHING, batch_size=6, seed=1, peer="a", device=device)
+    def loader_on(source: Task, device: torch.device) -> Loader:
+        return Loader(source, EVERYTHING, batch_size=6, seed=1, peer="a", device=device)
 
-    expected, found = moved(task(), CPU), moved(task(), gpu)
+    expected, found = loader_on(task(), CPU), loader_on(task(), gpu)
     assert all(flat(found.take(at)) == flat(expected.take(at)) for at in range(5))
     drawn = task(augment=lambda b: b | {"x": b["x"] + torch.randn_like(b["x"])})
     state = torch.cuda.get_rng_state(gpu)
-    batches = [moved(drawn, gpu).take(3)["x"] for _ in range(2)]
+    batches = [loader_on(drawn, gpu).take(3)["x"] for _ in range(2)]
     assert batches[0].is_cuda and torch.equal(*batches)
     assert torch.equal(torch.cuda.get_rng_state(gpu), state)
 
@@ -385,14 +383,14 @@ def test_every_pass_has_each_sample_once(n_own: int, batch_size: int) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
-def test_all_batches_are_of_the_size_asked_for_or_the_whole_set(batch_size: int) -> None:
+def test_batches_have_the_requested_size_or_all_samples(batch_size: int) -> None:
     sampler = Sampler(INDICES, batch_size, seed=0, peer="a")
     assert {len(sampler.batch(step)) for step in range(20)} == {min(batch_size, 7)}
     assert sampler.batch(4).dtype == np.int64
     assert batch_size < 7 or sorted(sampler.batch(4).tolist()) == INDICES.tolist()
 
 
-def test_each_peer_seed_and_pass_has_an_order_of_its_own() -> None:
+def test_each_peer_seed_and_pass_has_its_own_order() -> None:
     orders = [
         Sampler(np.arange(50), 50, seed=seed, peer=peer).batch(step).tolist()
         for seed in (0, 1)
@@ -402,7 +400,7 @@ def test_each_peer_seed_and_pass_has_an_order_of_its_own() -> None:
     assert len({tuple(order) for order in orders}) == 8
 
 
-def test_a_batch_is_not_changed_by_what_its_owner_does_with_the_last_one() -> None:
+def test_changes_to_a_returned_batch_do_not_reach_the_sampler() -> None:
     sampler = Sampler(INDICES, 3, seed=0, peer="a")
     before = sampler.batch(0).copy()
     sampler.batch(0)[:] = -1
@@ -410,15 +408,17 @@ def test_a_batch_is_not_changed_by_what_its_owner_does_with_the_last_one() -> No
 
 
 @pytest.mark.parametrize(
-    ("samples", "batch_size", "step", "says"),
+    ("samples", "batch_size", "step", "message"),
     [
         (INDICES, 0, 0, "batch_size is 0"),
         (INDICES[:0], 1, 0, "peer a has no samples"),
         (INDICES, 1, -1, "step is -1"),
     ],
 )
-def test_what_has_no_batch_is_refused(samples: Any, batch_size: int, step: int, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_invalid_arguments_of_a_batch_are_refused(
+    samples: Any, batch_size: int, step: int, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         Sampler(samples, batch_size, seed=0, peer="a").batch(step)
 
 
@@ -427,7 +427,7 @@ def test_what_has_no_batch_is_refused(samples: Any, batch_size: int, step: int, 
     batch_size=st.integers(1, 25),
     steps=st.lists(st.integers(0, 30), max_size=10),
 )
-def test_a_batch_depends_on_its_step_alone(n_own: int, batch_size: int, steps: list[int]) -> None:
+def test_a_batch_depends_only_on_its_step(n_own: int, batch_size: int, steps: list[int]) -> None:
     used = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")
     for step in steps:
         fresh = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")

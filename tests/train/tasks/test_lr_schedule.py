@@ -1,4 +1,4 @@
-"""Learning rates that follow the clock of the swarm, or the peer's own."""
+"""Learning rates follow the steps of the swarm, or those of the peer."""
 
 import math
 
@@ -20,24 +20,24 @@ WARMUP = {0.0: 0.01, 0.1: 0.5, 0.2: 1.0}
             "cosine:floor=0.2",
             {0.0: 1.0, 0.25: 0.6 + 0.4 * math.cos(math.pi / 4), 0.5: 0.6, 1.0: 0.2, 3.0: 0.2},
         ),
-        # Nothing moves at a rate of 0.
+        # Warmup starts above 0, since nothing moves at a rate of 0.
         ("constant:warmup=0.2", WARMUP),
         ("cosine:warmup=0.2", WARMUP),
         ("linear:warmup=0.2", WARMUP),
     ],
 )
-def test_the_rate_goes_as_the_schedule_says(text: str, factors: dict[float, float]) -> None:
+def test_the_rate_follows_the_schedule(text: str, factors: dict[float, float]) -> None:
     schedule = parse_lr_schedule(text)
     assert {at: schedule.factor(at) for at in factors} == pytest.approx(factors)
     assert not schedule.is_constant
 
 
-def test_a_constant_rate_is_left_alone() -> None:
+def test_the_default_schedule_is_constant() -> None:
     assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("step", "unknown lr_schedule 'step'. Valid names: constant, cosine, linear"),
         ("cosine:gamma=1", "it takes warmup="),
@@ -47,15 +47,15 @@ def test_a_constant_rate_is_left_alone() -> None:
         ("linear:floor=nan", r"in \[0, 1\]"),
     ],
 )
-def test_what_is_no_schedule_is_refused(text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_an_invalid_schedule_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         RunConfig(lr_schedule=text)
 
 
 @pytest.mark.parametrize(
     ("total_steps", "expected"), [(100, [1.0, 0.5, 0.25, 0.0]), (None, [1.0, 0.75, 0.5, 0.25])]
 )
-def test_rates_fall_over_the_swarms_steps_where_these_are_limited_and_else_over_own_ones(
+def test_rates_follow_swarm_steps_if_limited_and_own_steps_otherwise(
     total_steps: int | None, expected: list[float]
 ) -> None:
     config = RunConfig(lr=1.0, total_steps=total_steps, steps=4, lr_schedule="linear")
@@ -77,7 +77,7 @@ def test_rates_fall_over_the_swarms_steps_where_these_are_limited_and_else_over_
         (RunConfig(), 0, 10**9, False),
     ],
 )
-def test_a_peer_stops_by_its_own_steps_or_by_the_swarms(
+def test_a_peer_stops_after_its_own_or_the_swarms_steps(
     config: RunConfig, taken: int, swarm_steps: int, is_done: bool
 ) -> None:
     learner = Learner(config, "a")

