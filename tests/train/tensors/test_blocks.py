@@ -1,4 +1,4 @@
-"""Long runs of numbers: whether they are finite, and sketches of them."""
+"""Blocks of numbers: checks that they are finite, and sketches of them."""
 
 import math
 
@@ -24,7 +24,7 @@ BLOCK = (2 << 20) // 4
         (3 * BLOCK + 5, -1),
     ],
 )
-def test_one_number_that_is_not_finite_is_found_anywhere(n: int, place: int, value: float) -> None:
+def test_a_non_finite_number_is_found_at_any_position(n: int, place: int, value: float) -> None:
     source = torch.ones(n)
     target = torch.empty_like(source)
     assert copy_finite(target, source)
@@ -35,7 +35,7 @@ def test_one_number_that_is_not_finite_is_found_anywhere(n: int, place: int, val
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_neither_a_sum_that_overflows_nor_infinities_of_both_signs_deceive(
+def test_overflowing_sums_and_opposite_infinities_are_judged_correctly(
     dtype: torch.dtype,
 ) -> None:
     source = torch.full((3 * BLOCK,), torch.finfo(dtype).max, dtype=dtype)
@@ -56,7 +56,7 @@ def test_a_small_model_is_its_own_sketch() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["all", "one", "shift", "block"])
-def test_distances_and_norms_are_kept(kind: str, dtype: torch.dtype) -> None:
+def test_sketches_preserve_distances_and_norms(kind: str, dtype: torch.dtype) -> None:
     x = model(0, 2_500_001, dtype)
     moved = x.clone()
     if kind == "all":
@@ -67,10 +67,10 @@ def test_distances_and_norms_are_kept(kind: str, dtype: torch.dtype) -> None:
         moved += 0.01
     else:
         moved[1000:9000] *= 0.5
-    apart = float((moved.double() - x.double()).norm())
+    distance = float((moved.double() - x.double()).norm())
     one, other = sketch_of([x[:700], x[700:]]), sketch_of([moved[:700], moved[700:]])
     assert len(one) == SKETCH_NUMBERS
-    assert math.dist(one, other) == pytest.approx(apart, rel=0.25)
+    assert math.dist(one, other) == pytest.approx(distance, rel=0.25)
     assert math.hypot(*one) == pytest.approx(float(x.double().norm()), rel=0.25)
     moved[1] = math.nan
     assert sketch_of([moved]) == sketch_of([moved[:3]]) == ()

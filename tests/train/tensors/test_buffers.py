@@ -1,4 +1,4 @@
-"""Host buffers that are lent, viewed, and come back."""
+"""Host buffers are lent, viewed and returned."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +13,14 @@ SIZE = 1 << 20
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """Three times a model of a MiB."""
+    """Memory bounded to three models of one MiB."""
     monkeypatch.setattr(buffers, "_BOUND_BYTES_MIN", 0)
     monkeypatch.setattr(buffers, "_BOUNDED_BYTES_MIN", 0)
     return Memory(SIZE, 3.0)
 
 
 @pytest.mark.parametrize("kind", ["staged", "segments"])
-def test_a_buffer_comes_back_with_its_last_view_and_is_lent_again(kind: Kind) -> None:
+def test_a_buffer_is_lent_again_after_its_last_view_is_gone(kind: Kind) -> None:
     memory = Memory(0)
     buffer = memory.lend(64, kind)
     buffer.fill_(7)
@@ -52,20 +52,20 @@ def test_memory_is_counted_by_kind_from_lending_to_freeing(memory: Memory) -> No
     assert memory.use().total_bytes == 0
 
 
-def test_idle_buffers_go_before_the_bound_is_passed_the_oldest_first(memory: Memory) -> None:
+def test_the_oldest_idle_buffers_are_freed_at_the_bound(memory: Memory) -> None:
     lent = [memory.lend(size, "staged") for size in (SIZE, SIZE, SIZE // 2)]
     while lent:
         del lent[0]
     others = [memory.lend(SIZE, "segments")]
-    assert memory.use().idle_bytes == SIZE // 2 + SIZE, "the oldest had to go"
+    assert memory.use().idle_bytes == SIZE // 2 + SIZE, "the oldest buffer had to be freed"
     others.append(memory.lend(SIZE, "segments"))
     assert memory.use().models == 2.5
     others.append(memory.lend(SIZE, "segments"))
     assert (memory.use().models, memory.use().idle_bytes) == (3.0, 0)
 
 
-def test_room_is_what_is_neither_in_use_nor_promised(memory: Memory) -> None:
-    assert not memory.lacks_room(9 * SIZE), "what is larger than all must come and go, too"
+def test_used_and_promised_bytes_reduce_the_room(memory: Memory) -> None:
+    assert not memory.lacks_room(9 * SIZE), "a buffer above the bound must be possible, too"
     assert memory.lacks_room(SIZE, promised_bytes=3 * SIZE)
     buffer = memory.lend(2 * SIZE, "staged")
     assert not memory.lacks_room(SIZE) and memory.lacks_room(SIZE, promised_bytes=1)
@@ -82,7 +82,7 @@ def test_room_is_what_is_neither_in_use_nor_promised(memory: Memory) -> None:
         (100 << 20, math.inf, math.inf),
     ],
 )
-def test_small_models_and_rules_that_wait_have_no_bound(
+def test_small_models_and_synchronous_rules_have_no_bound(
     model_bytes: int, models_max: float, bound_bytes: float
 ) -> None:
     memory = Memory(model_bytes, models_max)
@@ -92,7 +92,7 @@ def test_small_models_and_rules_that_wait_have_no_bound(
 
 
 @pytest.mark.parametrize("kind", ["staged", "segments"])
-def test_threads_never_get_one_buffer_at_a_time(kind: Kind) -> None:
+def test_threads_never_share_a_buffer(kind: Kind) -> None:
     memory, torn = Memory(0), list[int]()
 
     def use(number: int) -> None:

@@ -1,4 +1,4 @@
-"""Segments that peers of one machine share: who finds which, and what a kill leaves."""
+"""Segments that peers on one machine share: how peers find them, and recovery after a kill."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from rumor.train.tensors.vector import Vector
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has segments")
 
-# At random, since other runs of these tests on this machine must not find the same segments.
+# Random, since other runs of these tests on this machine must not find the same segments.
 SWARM = os.urandom(16)
 
 SEASGD = Exchange("x", "center", 0.2, 0.2, SWARM)
@@ -33,7 +33,7 @@ READ = Exchange("x", "center", 1.0, 0.0, SWARM)
 
 
 class Peer:
-    """One who holds segments, and all marks of its exchanges."""
+    """A peer that holds segments and records the marks of its exchanges."""
 
     def __init__(self, number: int, *known: int, dtype: torch.dtype = torch.float64) -> None:
         module = nn.Linear(50, 3).to(dtype)
@@ -54,7 +54,7 @@ class Peer:
         self.centers.exchange(effect, self.vector)
 
     def center(self) -> torch.Tensor:
-        """What the segment holds."""
+        """The numbers in the segment."""
         kept = self.x.clone()
         self.exchange(READ)
         found = self.x.clone()
@@ -72,7 +72,7 @@ def close(*peers: Peer) -> None:
         peer.centers.close()
 
 
-def test_exchanges_are_those_of_the_paper() -> None:
+def test_exchanges_follow_the_paper() -> None:
     one, two = Peer(1, 2), Peer(2, 1)
     x, y = one.x.numpy().copy(), two.x.numpy().copy()
     center = x.copy()
@@ -92,10 +92,10 @@ def test_exchanges_are_those_of_the_paper() -> None:
     close(one, two)
 
 
-def test_many_at_once_lose_nothing() -> None:
-    """What one gives is taken by the center: their sum stays, whoever is faster."""
+def test_concurrent_exchanges_preserve_the_sum() -> None:
+    """The center takes what a peer gives, so the sum of all stays the same in any order."""
     peers = [Peer(n, *(o for o in range(4) if o != n)) for n in range(4)]
-    # The first makes the center, which is its own model then.
+    # The first peer creates the center as a copy of its own model.
     total = sum(peer.x.clone() for peer in peers) + peers[0].x
     peers[0].exchange()
     with ThreadPoolExecutor(4) as threads:
@@ -107,7 +107,7 @@ def test_many_at_once_lose_nothing() -> None:
     close(*peers)
 
 
-def test_only_those_of_one_swarm_and_size_share_a_segment() -> None:
+def test_only_peers_of_one_swarm_and_size_share_a_segment() -> None:
     """Another run of the same task has the same anchor, and perhaps the same names."""
     one, stranger, friend, small = Peer(1), Peer(2), Peer(3, 1), Peer(4, 1)
     small.vector = Vector(nn.Linear(4, 4).to(torch.float64))
@@ -120,7 +120,7 @@ def test_only_those_of_one_swarm_and_size_share_a_segment() -> None:
     close(one, stranger, friend, small)
 
 
-def test_a_segment_is_gone_with_its_last_holder_and_stays_until_then() -> None:
+def test_a_segment_exists_until_its_last_holder_closes() -> None:
     one, two = Peer(1, 2), Peer(2, 1)
     one.exchange()
     two.exchange()
@@ -135,7 +135,7 @@ def test_a_segment_is_gone_with_its_last_holder_and_stays_until_then() -> None:
     close(late)
 
 
-def test_of_two_segments_the_older_one_stays_once_their_holders_have_met() -> None:
+def test_the_older_of_two_segments_stays_once_their_holders_meet() -> None:
     one, two = Peer(1), Peer(2)
     one.exchange()
     two.exchange()
@@ -149,7 +149,7 @@ def test_of_two_segments_the_older_one_stays_once_their_holders_have_met() -> No
     close(one, two)
 
 
-def test_numbers_that_are_not_finite_are_refused() -> None:
+def test_non_finite_numbers_are_refused() -> None:
     one, two = Peer(1, 2), Peer(2, 1)
     one.exchange()
     center = one.center()
@@ -196,14 +196,14 @@ segments.exchange(Exchange("x", "center", 0.2, 0.2, {SWARM!r}), vector)
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_who_is_killed_within_an_exchange_keeps_nobody_from_the_next() -> None:
+def test_a_peer_killed_during_an_exchange_does_not_block_others() -> None:
     peer = Peer(0, 1)
     peer.exchange()
     center = peer.center()
     ended = subprocess.run([sys.executable, "-P", "-c", KILLED], check=False)
     assert ended.returncode == -signal.SIGKILL
     peer.exchange()
-    # What was exchanged by then stays, and it shows.
+    # The part that was exchanged before the kill stays, and a mark reports it.
     assert [mark.whole for mark in peer.marks] == [True, True, False]
     assert [mark.number for mark in peer.marks] == [1, 2, 4]
     found = peer.center()
@@ -214,16 +214,16 @@ def test_who_is_killed_within_an_exchange_keeps_nobody_from_the_next() -> None:
 
 
 @pytest.fixture
-def taken() -> Iterator[None]:
-    """Somebody who stands still while it opens the segment."""
+def stalled_opener() -> Iterator[None]:
+    """A peer that stalls while it opens the segment."""
     name = blake2b(b"center", key=SWARM, digest_size=16).hexdigest()
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(f"\0rumor-{os.geteuid()}-{name}")
         yield
 
 
-@pytest.mark.usefixtures("taken")
-def test_who_stands_still_while_opening_a_segment_is_not_waited_for_for_ever(
+@pytest.mark.usefixtures("stalled_opener")
+def test_waiting_for_a_peer_that_stalls_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(centers, "_OPENING_S", 0.05)
@@ -235,7 +235,7 @@ def test_who_stands_still_while_opening_a_segment_is_not_waited_for_for_ever(
     close(peer)
 
 
-def test_a_system_without_segments_is_told_of_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_segments_suggests_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(TrainingError, match="Linux can: use a rule whose peers gossip"):
         SharedCenters(("p0", 7), list)

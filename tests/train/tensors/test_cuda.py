@@ -1,4 +1,4 @@
-"""Between device and host: on a fake device in every order, and on CUDA where there is one."""
+"""Transfers between device and host, on a fake device and on CUDA if available."""
 
 import copy
 import threading
@@ -26,7 +26,7 @@ from ..letters import send
 FORMS = ["float32", "bfloat16", "int8", "topk:0.2"]
 
 
-def near(module: nn.Module) -> nn.Module:
+def perturbed_copy(module: nn.Module) -> nn.Module:
     other = copy.deepcopy(module)
     torch.manual_seed(1)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def near(module: nn.Module) -> nn.Module:
     return other
 
 
-def placed(module: nn.Module, queue: FakeQueue | None, anchor: nn.Module) -> Vector:
+def make_vector(module: nn.Module, queue: FakeQueue | None, anchor: nn.Module) -> Vector:
     queues = queue_of if queue is None else lambda device: queue
     vector = Vector(module, ("y",), sends_topk=True, queues=queues)
     vector.anchor_flats = Vector(copy.deepcopy(anchor)).flats
@@ -43,22 +43,22 @@ def placed(module: nn.Module, queue: FakeQueue | None, anchor: nn.Module) -> Vec
 
 
 def pair() -> tuple[FakeQueue, Vector, Vector, TensorStore]:
-    """The same model on a device and in host memory, and a store of the former."""
+    """One model on a fake device and in host memory, and a store of the vector on the device."""
     torch.manual_seed(0)
     start, queue = nn.BatchNorm1d(40), FakeQueue()
-    module = near(start)
-    there, here = placed(module, queue, start), placed(copy.deepcopy(module), None, start)
+    module = perturbed_copy(start)
+    there, here = make_vector(module, queue, start), make_vector(copy.deepcopy(module), None, start)
     return queue, there, here, TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
 
 
 def on_another_thread(work: Callable[[], object]) -> object:
-    """What *work* returns on a thread that stands for the network's."""
+    """Run *work* on a thread in place of the network thread, and return its result."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(work).result()
 
 
 @pytest.mark.parametrize("wire", FORMS)
-def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> None:
+def test_a_device_snapshots_mixes_and_combines_like_host_memory(wire: str) -> None:
     queue, there, here, _ = pair()
     form, both = Form(wire), Form(wire, registers=2)
     taken = [v.snapshot("x", form, rng=stream(0, "a", "r")).clone() for v in (there, here)]
@@ -82,7 +82,7 @@ def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> Non
     assert torch.equal(there.snapshot("y"), here.snapshot("y"))
 
 
-def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> None:
+def test_training_does_not_change_a_snapshot_that_still_waits() -> None:
     queue, there, here, store = pair()
     expected = here.snapshot()
     for number in range(1, 6):
@@ -100,7 +100,7 @@ def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> N
 
 
 @pytest.mark.parametrize("wire", FORMS)
-def test_only_the_network_thread_waits(wire: str) -> None:
+def test_only_the_network_thread_waits_for_the_device(wire: str) -> None:
     queue, _, here, store = pair()
     form = Form(wire)
     share = here.snapshot("x", form, rng=stream(0, "b", "rounding"))
@@ -111,25 +111,25 @@ def test_only_the_network_thread_waits(wire: str) -> None:
     assert threading.get_ident() not in queue.waited
 
 
-def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> None:
+def test_a_staging_buffer_is_reused_only_after_the_device_reads_it() -> None:
     queue, _, here, store = pair()
     share = here.snapshot()
 
-    def come_and_go(seq: int) -> int:
+    def stage_and_mix(seq: int) -> int:
         id = ShareId("b", 1, seq)
         store.stage(Stage(id, 0, share.numel()), share.numpy().data)
         place = store._shares[id].payload[:1].data_ptr()
         store.mix(Mix(id, 0.5))
         return place
 
-    first = come_and_go(1)
-    second = come_and_go(2)
+    first = stage_and_mix(1)
+    second = stage_and_mix(2)
     assert second != first
     queue.finish()
-    assert come_and_go(3) in (first, second)
+    assert stage_and_mix(3) in (first, second)
 
 
-def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> None:
+def test_snapshot_memory_is_not_reused_while_the_device_writes_it() -> None:
     queue, _, _, store = pair()
     store.take(Snapshot(1, "x"))
     place = store._snapshots[1].host.data_ptr()
@@ -144,7 +144,7 @@ def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> 
 
 
 @pytest.mark.parametrize("wire", FORMS)
-def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> None:
+def test_a_snapshot_awaits_the_device_until_it_is_copied(wire: str) -> None:
     queue, _, _, store = pair()
     store.take(Snapshot(1, "x", Form(wire)))
     assert store.awaits_device(1)
@@ -154,7 +154,7 @@ def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> Non
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
-def test_what_is_not_finite_is_not_sent_and_is_said_once(wire: str) -> None:
+def test_a_non_finite_snapshot_is_not_sent_and_reported_once(wire: str) -> None:
     _, there, _, store = pair()
     there.flats[0][3] = float("nan")
     store.take(Snapshot(1, "x", Form(wire)))
@@ -167,14 +167,14 @@ def test_what_is_not_finite_is_not_sent_and_is_said_once(wire: str) -> None:
     assert not store._snapshots
 
 
-def test_a_sum_that_overflows_on_the_device_is_looked_at_exactly() -> None:
+def test_a_sum_that_overflows_on_the_device_is_checked_exactly() -> None:
     queue = FakeQueue()
     vector = Vector(nn.Linear(100, 2, dtype=torch.float64), queues=lambda device: queue)
     vector.flats[0][:4] = 1.7e308
     assert vector.snapshot().numel()
 
 
-def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
+def test_a_reclaimed_snapshot_is_mixed_back_from_host_memory() -> None:
     _, there, here, store = pair()
     store.take(Snapshot(1, "x"))
     for vector in (there, here):
@@ -192,7 +192,7 @@ def test_host_memory_needs_no_queue_and_other_devices_are_refused() -> None:
 
 
 class FakeStream:
-    """A stream that does all at once, and notes what it was told to wait for."""
+    """A stream that does all work at once, and records each wait."""
 
     current: "FakeStream"
 
@@ -208,7 +208,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """A place in a `FakeStream`."""
+    """A position in a `FakeStream`."""
 
     def __init__(self, *, blocking: bool) -> None:
         assert blocking
@@ -233,7 +233,7 @@ def on_stream(stream: FakeStream) -> Iterator[None]:
 
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
-    """Fake streams in place of CUDA's; the one that is current at first."""
+    """Put fake streams in place of CUDA's; return the stream that is current at first."""
     FakeStream.current = FakeStream("training")
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream())
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
@@ -246,13 +246,13 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_the_stream_beside_waits_for_training(streams: FakeStream, waits: bool) -> None:
+def test_the_side_stream_waits_for_training(streams: FakeStream, waits: bool) -> None:
     queue, numbers, host = CudaQueue(torch.device("cpu")), torch.ones(16), torch.empty(16)
     queue.beside(lambda: host.copy_(numbers), numbers, waits=waits).wait()
     assert torch.equal(host, numbers) and queue._beside.log == ["event of training", "read"]
 
 
-def test_another_stream_that_trains_waits_for_the_one_before(streams: FakeStream) -> None:
+def test_a_new_training_stream_waits_for_the_previous_stream(streams: FakeStream) -> None:
     queue, other = CudaQueue(torch.device("cpu")), FakeStream("other")
     queue.follow()
     assert streams.log == []
@@ -264,7 +264,7 @@ def test_another_stream_that_trains_waits_for_the_one_before(streams: FakeStream
     assert FakeStream.current is streams
 
 
-def test_what_a_conversion_raises_is_raised_where_it_is_waited_for(streams: FakeStream) -> None:
+def test_waiting_raises_the_error_of_a_failed_conversion(streams: FakeStream) -> None:
     def fail() -> None:
         raise RuntimeError("the device is gone")
 
@@ -277,15 +277,15 @@ def test_what_a_conversion_raises_is_raised_where_it_is_waited_for(streams: Fake
 
 @pytest.mark.parametrize("wire", FORMS)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def test_streams_take_and_mix_what_host_memory_does(
+def test_streams_snapshot_and_mix_like_host_memory(
     request: pytest.FixtureRequest, device: str, wire: str
 ) -> None:
     if device == "cpu":
         request.getfixturevalue("streams")
     torch.manual_seed(0)
     start = nn.Linear(4096, 256)
-    module = near(start)
-    here = placed(copy.deepcopy(module), None, start)
+    module = perturbed_copy(start)
+    here = make_vector(copy.deepcopy(module), None, start)
     there = Vector(module.to(device), sends_topk=True, queues=CudaQueue)
     there.anchor_flats = Vector(copy.deepcopy(start).to(device)).flats
     form = Form(wire)
@@ -311,7 +311,7 @@ def test_streams_take_and_mix_what_host_memory_does(
 
 
 @pytest.mark.cuda
-def test_cuda_reports_what_is_not_finite() -> None:
+def test_cuda_reports_non_finite_numbers() -> None:
     vector = Vector(nn.Linear(4096, 256).cuda())
     store = TensorStore(vector)
     vector.flats[0][12345] = float("inf")
@@ -334,14 +334,14 @@ def test_cuda_mixes_in_order_with_a_side_stream() -> None:
             id = ShareId("b", 1, seq)
             store.stage(Stage(id, 0, share.numel()), share.numpy().data)
             there.flats[0].zero_()
-            # On a thread whose current stream is another one.
+            # On a thread whose current stream differs.
             on_another_thread(partial(store.mix, Mix(id, 0.5)))
             found = there.flats[0].cpu()
             assert torch.equal(found, torch.zeros_like(found).lerp_(here.flats[0], 0.5))
 
 
 @pytest.mark.cuda
-def test_cuda_segments_are_page_locked_and_can_be_let_go() -> None:
+def test_cuda_segments_are_page_locked_and_can_be_freed() -> None:
     memory = Memory(0, pinned=True)
     for _ in range(5):
         buffer = memory.lend(64 << 20, "segments")

@@ -1,4 +1,4 @@
-"""Numbers written into rooms in every format, read back and mixed."""
+"""Wire formats: numbers are written, read back and mixed in every format."""
 
 import math
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +27,13 @@ finite_numbers = st.floats(-1e6, 1e6, width=32)
 
 
 def room_for(wire: Wire, numbers: Tensor) -> Tensor:
-    """A room full of ones, so that a byte that is not written shows."""
+    """A room full of ones, so that an unwritten byte shows."""
     name = str(numbers.dtype).removeprefix("torch.")
     size = wire.room_bytes(name, numbers.numel())
     return torch.full((size,), 255, dtype=torch.uint8)
 
 
-def written(
+def write_room(
     numbers: Tensor, wire: Wire, anchor: Tensor, *, sent: Tensor | None = None, seed: int = 0
 ) -> Tensor:
     room = room_for(wire, numbers)
@@ -43,14 +43,14 @@ def written(
 
 
 def sample(n: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Numbers and an anchor that is near."""
+    """Numbers and a nearby anchor."""
     generator = torch.Generator().manual_seed(seed)
     anchor = torch.randn(n, dtype=dtype, generator=generator)
     return anchor + 0.01 * torch.randn(n, dtype=dtype, generator=generator), anchor
 
 
 def bound(difference: Tensor, wire: Wire) -> Tensor:
-    """How far what arrives may be from what was written, float64."""
+    """Largest allowed error of each received number, float64."""
     size = difference.double().abs()
     if wire.name == "bfloat16":
         return size * 2**-8 + 1e-37
@@ -64,10 +64,10 @@ def bound(difference: Tensor, wire: Wire) -> Tensor:
 
 
 def check_round_trip(numbers: Tensor, anchor: Tensor, wire: Wire) -> None:
-    room = written(numbers, wire, anchor)
+    room = write_room(numbers, wire, anchor)
     found = read(room, wire, numbers.dtype, numbers.numel(), anchor=anchor)
     assert found.dtype == numbers.dtype
-    # Beside the format's own, the rounding of a difference and of a sum.
+    # Besides the format's own error: the rounding of a difference and of a sum.
     slack = torch.finfo(torch.float32).eps * (numbers.double().abs() + anchor.double().abs())
     error = (found.double() - numbers.double()).abs()
     assert (error <= bound(numbers - anchor, wire) + 2 * slack).all()
@@ -77,7 +77,9 @@ def check_round_trip(numbers: Tensor, anchor: Tensor, wire: Wire) -> None:
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n", LENGTHS)
-def test_numbers_come_back_within_their_error(name: str, dtype: torch.dtype, n: int) -> None:
+def test_sample_numbers_are_read_within_the_error_bound(
+    name: str, dtype: torch.dtype, n: int
+) -> None:
     check_round_trip(*sample(n, dtype), parse_wire(name))
 
 
@@ -88,7 +90,7 @@ tiny_numbers = st.floats(-(2.0**-123), 2.0**-123, width=32)
     st.lists(st.tuples(finite_numbers, st.floats(-3e4, 3e4, width=32)), min_size=1)
     | st.lists(st.tuples(st.just(0.0), tiny_numbers), min_size=1)
 )
-def test_any_numbers_come_back_within_their_error(pairs: list[tuple[float, float]]) -> None:
+def test_any_numbers_are_read_within_the_error_bound(pairs: list[tuple[float, float]]) -> None:
     anchor = torch.tensor([base for base, _ in pairs])
     numbers = torch.tensor([base + move for base, move in pairs])
     for name in DENSE:
@@ -98,11 +100,11 @@ def test_any_numbers_come_back_within_their_error(pairs: list[tuple[float, float
 
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("n", [1, 1023, 3000])
-def test_where_nothing_moved_the_anchor_comes_back_to_the_bit(name: str, n: int) -> None:
+def test_numbers_equal_to_the_anchor_are_read_exactly(name: str, n: int) -> None:
     anchor = sample(n)[1]
     anchor[0] = -0.0
     wire = parse_wire(name)
-    found = read(written(anchor, wire, anchor), wire, anchor.dtype, n, anchor=anchor)
+    found = read(write_room(anchor, wire, anchor), wire, anchor.dtype, n, anchor=anchor)
     assert torch.equal(found, anchor)
 
 
@@ -112,8 +114,8 @@ def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int
     numbers, anchor = sample(n)
     wire = parse_wire(name)
     sent = anchor.clone()
-    first = written(numbers, wire, anchor, sent=sent)
-    again = written(numbers, wire, anchor, sent=anchor.clone())
+    first = write_room(numbers, wire, anchor, sent=sent)
+    again = write_room(numbers, wire, anchor, sent=anchor.clone())
     assert torch.equal(first, again)
     for part in arrays_in(first, wire, n):
         stop = part.storage_offset() * part.itemsize + part.nbytes
@@ -122,9 +124,11 @@ def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int
 
 @pytest.mark.extended
 @pytest.mark.parametrize("drawn", [False, True])
-def test_rounding_has_no_bias_anywhere(drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_is_unbiased_for_every_number(
+    drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if drawn:
-        # What a GPU does, done by the CPU.
+        # Takes the path of a GPU on the CPU.
         monkeypatch.setattr(Tensor, "is_cuda", True)
     numbers, wire, n_shares = sample(2100)[0], parse_wire("int8"), 2000
     anchor = torch.zeros_like(numbers)
@@ -143,7 +147,7 @@ def test_rounding_has_no_bias_anywhere(drawn: bool, monkeypatch: pytest.MonkeyPa
 
 
 @given(st.floats(2.0**-149, 1.5 * 2.0**127, width=32))
-def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
+def test_no_code_exceeds_127_even_with_the_largest_noise(largest: float) -> None:
     numbers = torch.tensor([largest, -largest]).repeat(50)
     room, anchor = room_for(parse_wire("int8"), numbers), torch.zeros(100)
     noise = torch.full((100,), 1 - 2.0**-24)
@@ -160,10 +164,10 @@ def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
 @pytest.mark.parametrize(
     ("dtype", "bad"), [*product(FLOATS, [math.nan, math.inf, -math.inf]), (torch.float64, 1e39)]
 )
-def test_what_is_not_finite_is_told_wherever_it_is(
+def test_writing_detects_a_non_finite_number_at_any_position(
     name: str, bad: float, dtype: torch.dtype
 ) -> None:
-    """Also what float32 does not reach."""
+    """This includes numbers beyond the range of float32."""
     wire = parse_wire(name)
     for n, place in [(1, 0), (2000, 1999), (blocks.BLOCK + 5, 3), (blocks.BLOCK + 5, -1)]:
         numbers, anchor = sample(n, dtype)
@@ -175,7 +179,7 @@ def test_what_is_not_finite_is_told_wherever_it_is(
         assert torch.equal(sent, anchor)
 
 
-def test_float16_refuses_a_difference_that_it_does_not_reach() -> None:
+def test_float16_refuses_a_difference_beyond_its_range() -> None:
     anchor = torch.zeros(100)
     for move, fits in [(65504.0, True), (65519.0, True), (65520.0, False), (-1e6, False)]:
         numbers = torch.zeros(100)
@@ -189,10 +193,10 @@ def test_float16_refuses_a_difference_that_it_does_not_reach() -> None:
 
 def test_large_numbers_whose_squares_overflow_are_finite() -> None:
     numbers, anchor = torch.full((3000,), 60000.0), torch.zeros(3000)
-    written(numbers, parse_wire("float16"), anchor)
-    written(numbers * 1e30, parse_wire("bfloat16"), anchor)
-    written(numbers * 1e30, parse_wire("int8"), anchor)
-    written(numbers * 1e33, parse_wire("topk:0.1"), anchor, sent=-numbers * 1e33)
+    write_room(numbers, parse_wire("float16"), anchor)
+    write_room(numbers * 1e30, parse_wire("bfloat16"), anchor)
+    write_room(numbers * 1e30, parse_wire("int8"), anchor)
+    write_room(numbers * 1e33, parse_wire("topk:0.1"), anchor, sent=-numbers * 1e33)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -201,7 +205,7 @@ def test_a_difference_is_taken_before_it_is_narrowed(dtype: torch.dtype) -> None
     move = 0.0625 if dtype == torch.float32 else 1e-6
     for name in ("bfloat16", "float16", "int8"):
         wire = parse_wire(name)
-        found = read(written(anchor + move, wire, anchor), wire, dtype, 16, anchor=anchor)
+        found = read(write_room(anchor + move, wire, anchor), wire, dtype, 16, anchor=anchor)
         assert ((found - anchor) / move - 1).abs().max() < 0.02
 
 
@@ -210,10 +214,12 @@ def test_a_difference_is_taken_before_it_is_narrowed(dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("n", [17, 2500, blocks.BLOCK + 7])
-def test_mixing_moves_by_a_fraction(name: str, dtype: torch.dtype, fraction: float, n: int) -> None:
+def test_mixing_moves_the_target_by_a_fraction(
+    name: str, dtype: torch.dtype, fraction: float, n: int
+) -> None:
     numbers, anchor = sample(n, dtype)
     wire, target = parse_wire(name), sample(n, dtype, seed=1)[0]
-    room = written(numbers, wire, anchor)
+    room = write_room(numbers, wire, anchor)
     before, bytes_before = target.clone(), room.clone()
     mix(target, room, wire, fraction, anchor=anchor)
     arrived = read(room, wire, dtype, n, anchor=anchor)
@@ -228,10 +234,10 @@ def test_mixing_moves_by_a_fraction(name: str, dtype: torch.dtype, fraction: flo
 def test_threads_do_not_share_scratch_memory(name: str) -> None:
     wire = parse_wire(name)
     inputs = [sample(50_000, seed=seed) for seed in range(4)]
-    alone = [written(numbers, wire, anchor) for numbers, anchor in inputs]
+    alone = [write_room(numbers, wire, anchor) for numbers, anchor in inputs]
 
     def is_equal(index: int) -> bool:
-        rooms = [written(inputs[index][0], wire, inputs[index][1]) for _ in range(10)]
+        rooms = [write_room(inputs[index][0], wire, inputs[index][1]) for _ in range(10)]
         return all(torch.equal(room, alone[index]) for room in rooms)
 
     with ThreadPoolExecutor(4) as threads:
@@ -240,12 +246,12 @@ def test_threads_do_not_share_scratch_memory(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e38])
-def test_what_arrives_is_refused_unless_it_is_finite(name: str, bad: float) -> None:
+def test_received_numbers_are_refused_unless_finite(name: str, bad: float) -> None:
     numbers, anchor = sample(3000)
     wire = parse_wire(name)
-    room = written(numbers, wire, anchor, sent=anchor.clone())
+    room = write_room(numbers, wire, anchor, sent=anchor.clone())
     assert is_finite(room, wire, 3000)
-    # The numbers themselves; or scales, of which 127 times each must be finite.
+    # The last array has the numbers themselves, or scales, which must be finite times 127.
     arrays_in(room, wire, 3000)[-1][-1] = bad
     fits = bad == 1e38 and name in ("bfloat16", "topk:0.1")
     assert is_finite(room, wire, 3000) is fits
@@ -256,7 +262,7 @@ def test_int8_carries_a_constant_move_without_noise(move: float) -> None:
     numbers, anchor = torch.full((3000,), move), torch.zeros(3000)
     wire = parse_wire("int8")
     for seed in range(20):
-        room = written(numbers, wire, anchor, seed=seed)
+        room = write_room(numbers, wire, anchor, seed=seed)
         found = read(room, wire, numbers.dtype, 3000, anchor=anchor)
         assert (found - move).abs().max() <= abs(move) / 127 * 1.001
         assert (found == found[0]).float().mean() > 0.99

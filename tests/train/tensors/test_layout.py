@@ -1,4 +1,4 @@
-"""Tensors in flat memory and payloads: strides that stay, ties that hold, devices."""
+"""Tensors in flat memory and payloads: their strides, ties and devices."""
 
 import gc
 from pathlib import Path
@@ -26,14 +26,14 @@ def convolutions(seed: int, memory_format: torch.memory_format = torch.channels_
     return model.to(memory_format=memory_format)  # type: ignore[call-overload,no-any-return]
 
 
-def test_tensors_keep_their_strides_where_they_have_no_gaps() -> None:
+def test_tensors_without_gaps_keep_their_strides() -> None:
     model: Any = convolutions(0)
     before = {name: p.stride() for name, p in model.named_parameters()}
     vector = Vector(model)
     after = {name: p.stride() for name, p in model.named_parameters()}
     assert after == before | {"2.bias": (1,)}
     orders = {tensor.name: tensor.order for tensor in vector.schema.tensors if tensor.order}
-    # Of kernels of one number, channels lie last in any case; cuDNN looks at the strides.
+    # A 1x1 kernel has its channels last in any case, but cuDNN looks at the strides.
     assert orders == {"0.weight": (0, 2, 3, 1)} and before["2.weight"] == (4, 1, 4, 4)
     for name, laid in vector.layout.tensors(vector.flats).items():
         own = model.state_dict()[name]
@@ -42,7 +42,7 @@ def test_tensors_keep_their_strides_where_they_have_no_gaps() -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
-def test_channels_last_mixes_to_the_numbers_of_the_usual_layout(wire: str, shards: int) -> None:
+def test_channels_last_and_contiguous_models_mix_to_equal_numbers(wire: str, shards: int) -> None:
     form, found = Form(wire), []
     for memory_format in (torch.channels_last, torch.contiguous_format):
         ours, theirs = (convolutions(seed, memory_format) for seed in (0, 1))
@@ -59,7 +59,7 @@ def test_channels_last_mixes_to_the_numbers_of_the_usual_layout(wire: str, shard
     assert all(torch.equal(found[0][name], value) for name, value in found[1].items())
 
 
-def test_what_is_tied_by_its_data_stays_tied_and_is_part_of_a_state_dict() -> None:
+def test_tensors_tied_by_data_stay_tied_and_in_the_state_dict() -> None:
     model: Any = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
     model[1].weight.data = model[0].weight.data
     model[2].weight.requires_grad_(False).data = model[0].weight.data
@@ -78,7 +78,7 @@ def test_what_is_tied_by_its_data_stays_tied_and_is_part_of_a_state_dict() -> No
 
 
 @pytest.mark.extended
-def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path: Path) -> None:
+def test_parting_gives_tensors_their_own_storages_in_place(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), convolutions(0))
     model[2].weight.data = model[0].weight.data
@@ -108,7 +108,7 @@ def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path
     assert moved.weight.eq(1).all()
 
 
-def test_memory_that_is_to_be_shared_moves_with_the_vector() -> None:
+def test_share_memory_moves_model_and_vector_together() -> None:
     model = nn.Linear(4, 3)
     vector = Vector(model)
     place = model.weight.data_ptr()
@@ -124,7 +124,7 @@ def test_memory_that_is_to_be_shared_moves_with_the_vector() -> None:
         vector.layout.require_in_place()
 
 
-def test_tensors_have_their_places_in_the_vector_whatever_a_script_makes_of_them() -> None:
+def test_changes_to_a_model_do_not_move_tensors_in_the_vector() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     vector = Vector(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -135,7 +135,7 @@ def test_tensors_have_their_places_in_the_vector_whatever_a_script_makes_of_them
     vector.layout.part()
 
 
-def test_a_local_buffer_that_grows_is_named_where_it_is_sent() -> None:
+def test_sending_a_resized_local_buffer_names_it_in_the_error() -> None:
     model = nn.BatchNorm1d(4)
     vector = Vector(model)
     model.num_batches_tracked.resize_(3)  # type: ignore[union-attr]
@@ -146,8 +146,8 @@ def test_a_local_buffer_that_grows_is_named_where_it_is_sent() -> None:
 WIRES = ["float32", "bfloat16", "int8", "topk:0.1"]
 
 
-def spread(*parts: tuple[str, int, str]) -> tuple[Schema, tuple[Segment, ...]]:
-    """A model of one tensor per part: its dtype, how many numbers, and on which device."""
+def model_of(*parts: tuple[str, int, str]) -> tuple[Schema, tuple[Segment, ...]]:
+    """A model of one tensor per part, a part being a dtype, a count and a device."""
     specs = [TensorSpec(f"t{i}", (n,), dtype) for i, (dtype, n, _) in enumerate(parts)]
     segments, offset = [], 0
     for spec, (dtype, n, device) in zip(specs, parts, strict=True):
@@ -158,10 +158,10 @@ def spread(*parts: tuple[str, int, str]) -> tuple[Schema, tuple[Segment, ...]]:
     return Schema(tuple(specs)), tuple(segments)
 
 
-def test_one_dtype_on_two_devices_travels_as_it_is_and_cannot_be_converted(
+def test_a_dtype_on_two_devices_can_be_sent_but_not_converted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    schema, segments = spread(("float32", 32, "cpu"), ("float32", 16, "meta"))
+    schema, segments = model_of(("float32", 32, "cpu"), ("float32", 16, "meta"))
     parts = [(p.flat, p.low, p.high, p.slot) for p in plan(schema, segments, Form(), 0).numbers]
     assert parts == [(0, 0, 32, slice(0, 128)), (1, 0, 16, slice(128, 192))]
     layout = Vector(nn.Linear(2, 2)).layout
@@ -172,16 +172,16 @@ def test_one_dtype_on_two_devices_travels_as_it_is_and_cannot_be_converted(
         layout.require_one_device("bfloat16")
 
 
-def test_what_is_not_converted_may_lie_on_several_devices_in_any_format() -> None:
+def test_unconverted_tensors_may_lie_on_several_devices() -> None:
     parts = (("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta"))
-    schema, segments = spread(*parts)
+    schema, segments = model_of(*parts)
     layout = plan(schema, segments, Form("float16"), 0)
     slots = [(slice(0, 128), True), (slice(128, 256), False), (slice(256, 320), False)]
     assert [(p.slot, p.converts) for p in layout.numbers] == slots
 
 
 @given(st.sampled_from(WIRES), st.integers(1, 9), st.booleans(), st.booleans(), st.integers(1, 3))
-def test_parts_fill_a_payload_from_end_to_end_and_the_vector_likewise(
+def test_parts_cover_payload_and_vector_without_gaps(
     wire: str, shards: int, copy: bool, anchor: bool, registers: int
 ) -> None:
     module = nn.Sequential(nn.Linear(9, 7), nn.BatchNorm1d(7), nn.Linear(7, 30).double())

@@ -1,4 +1,4 @@
-"""Memory that another process reads: what is found there, and what is refused."""
+"""Memory that another process reads: its contents, and requests that are refused."""
 
 import fcntl
 import gc
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Li
 
 @contextmanager
 def owner() -> Iterator[subprocess.Popen[str]]:
-    """A process that owns a segment of `SIZE` bytes, all 7, and fills it with what it is told."""
+    """A process that owns a segment of `SIZE` bytes, all 7, and fills it by commands on stdin."""
     command = [sys.executable, "-P", "-c", OWNER]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -47,18 +47,18 @@ def owner() -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def said(process: subprocess.Popen[str]) -> list[str]:
+def read_reply(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     return process.stdout.readline().split()
 
 
-def opened(name: str, size_bytes: int = SIZE) -> torch.Tensor | None:
+def open_segment(name: str, size_bytes: int = SIZE) -> torch.Tensor | None:
     return Attachments().open(name, size_bytes)
 
 
 @contextmanager
 def file_in_memory(size_bytes: int, token: bytes, seals: int) -> Iterator[str]:
-    """Something like a segment, not made by a pool; gives its name."""
+    """A file like a segment, but not made by a pool; yields its name."""
     fd = os.memfd_create("other", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, size_bytes)
@@ -71,27 +71,27 @@ def file_in_memory(size_bytes: int, token: bytes, seals: int) -> Iterator[str]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_another_process_is_read_while_it_writes_until_it_ends_even_by_sigkill() -> None:
+def test_a_segment_can_be_opened_until_its_owner_is_killed() -> None:
     attachments = Attachments()
     with owner() as process:
-        name, host = said(process)
+        name, host = read_reply(process)
         assert bytes.fromhex(host) == host_id() != b""
         found = attachments.open(name, SIZE)
         assert found is not None and found.shape == (SIZE,) and bool((found == 7).all())
         assert process.stdin is not None
         process.stdin.write("9\n")
         process.stdin.flush()
-        assert said(process) == ["done"] and bool((found == 9).all())
+        assert read_reply(process) == ["done"] and bool((found == 9).all())
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert bool((found == 9).all()), "what is mapped stays readable"
-    assert opened(name) is None
+    assert bool((found == 9).all()), "mapped memory stays readable"
+    assert open_segment(name) is None
     assert not [path for path in Path("/dev/shm").iterdir() if "rumor" in path.name]
     attachments.forget_gone()
     assert attachments.open(name, SIZE) is None
 
 
-def test_a_segment_that_was_opened_is_found_mapped_and_more_of_it_is_mapped_anew() -> None:
+def test_an_open_segment_is_mapped_again_only_for_more_bytes() -> None:
     pool, attachments = Segments(), Attachments()
     name = pool.name_of(buffer := pool.make(SIZE))
     buffer.fill_(5)
@@ -117,7 +117,7 @@ def test_without_segments_memory_has_no_name(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.undo()
     del buffer
     found = memory.lend(SIZE, "segments")
-    assert memory.segments.name_of(found) != "", "and later there may be one again"
+    assert memory.segments.name_of(found) != "", "later segments are available again"
     host_id.cache_clear()
 
 
@@ -142,7 +142,7 @@ def test_a_segment_leaves_no_open_file_behind() -> None:
 
 
 class FakeRuntime:
-    """Locks pages as CUDA does, and notes whether they are mapped when it is told to let go."""
+    """Locks pages as CUDA does, and records whether they are mapped when they are unlocked."""
 
     def __init__(self, refusal: int = 0) -> None:
         self.refusal = refusal
@@ -156,12 +156,12 @@ class FakeRuntime:
 
     def cudaHostUnregister(self, place: int) -> int:
         stop = place + self.locked.pop(place)
-        self.were_mapped.append(any(low <= place and stop <= high for low, high in mapped()))
+        self.were_mapped.append(any(low <= place and stop <= high for low, high in mappings()))
         return 0
 
 
-def mapped() -> list[tuple[int, int]]:
-    """Where this process has mapped something, from where to where."""
+def mappings() -> list[tuple[int, int]]:
+    """Start and end of each mapping in the memory of this process."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     places = (line.split(" ", 1)[0].split("-") for line in lines)
     return [(int(low, 16), int(high, 16)) for low, high in places]
@@ -169,7 +169,7 @@ def mapped() -> list[tuple[int, int]]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("refusal", [0, 2])
-def test_pages_are_locked_until_they_are_unmapped_if_they_can_be(
+def test_pages_are_locked_until_unmapped_if_cuda_allows(
     monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     runtime = FakeRuntime(refusal)
@@ -178,7 +178,7 @@ def test_pages_are_locked_until_they_are_unmapped_if_they_can_be(
     pool = Segments()
     name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
     assert runtime.locked == ({} if refusal else {buffer.data_ptr(): SIZE})
-    found = opened(name)
+    found = open_segment(name)
     assert found is not None and bool((buffer.fill_(4) == found).all())
     view = buffer[100:]
     del buffer
@@ -191,7 +191,7 @@ def test_pages_are_locked_until_they_are_unmapped_if_they_can_be(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_hosts_share_no_memory_though_they_share_a_kernel() -> None:
+def test_hosts_on_one_kernel_share_no_memory() -> None:
     script = "from rumor.train.tensors.shared_memory import host_id; print(host_id().hex())"
     try:
         with hosts(2, rate_bytes_s=1e9) as pair:
@@ -202,7 +202,7 @@ def test_hosts_share_no_memory_though_they_share_a_kernel() -> None:
     assert found[0] == found[2] != found[1] and host_id().hex() not in found
 
 
-NO_NAMES = (
+INVALID_NAMES = (
     "",
     "nonsense",
     "1:2",
@@ -220,41 +220,41 @@ NO_NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", NO_NAMES)
-def test_a_name_that_no_pool_gave_opens_nothing(name: str) -> None:
-    assert opened(name) is None
+@pytest.mark.parametrize("name", INVALID_NAMES)
+def test_an_invalid_segment_name_opens_nothing(name: str) -> None:
+    assert open_segment(name) is None
 
 
-def test_another_token_process_user_or_size_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_token_process_user_or_size_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Segments()
     name = pool.name_of(buffer := pool.make(SIZE))
-    assert opened(name) is not None
-    assert opened(name[:-32] + "0" * 32) is None
-    assert opened(name.replace(str(os.getpid()), str(os.getppid()), 1)) is None
+    assert open_segment(name) is not None
+    assert open_segment(name[:-32] + "0" * 32) is None
+    assert open_segment(name.replace(str(os.getpid()), str(os.getppid()), 1)) is None
     for size_bytes in (-1, 0, SIZE * 2, 1 << 40, 1 << 62, 1 << 80):
-        assert opened(name, size_bytes) is None
+        assert open_segment(name, size_bytes) is None
     other = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: other)
-    assert opened(name) is None
+    assert open_segment(name) is None
     assert buffer.shape == (SIZE,)
 
 
-def test_a_number_that_names_another_file_by_now_opens_nothing(tmp_path: Path) -> None:
+def test_a_descriptor_of_another_file_opens_nothing(tmp_path: Path) -> None:
     token = bytes(range(16))
     path = tmp_path / "file"
     path.write_bytes(token + bytes(2 * SIZE))
     reading, writing = os.pipe()
     fds = [os.open(path, os.O_RDONLY), os.open("/dev/zero", os.O_RDONLY), reading, writing]
     try:
-        assert [opened(f"{os.getpid()}:{fd}:{token.hex()}", 8) for fd in fds] == [None] * 4
+        assert [open_segment(f"{os.getpid()}:{fd}:{token.hex()}", 8) for fd in fds] == [None] * 4
     finally:
         for fd in fds:
             os.close(fd)
 
 
-def test_a_segment_that_could_be_cut_short_opens_nothing() -> None:
+def test_a_segment_that_can_shrink_opens_nothing() -> None:
     token = bytes(range(16))
     with file_in_memory(4096 + SIZE, token, fcntl.F_SEAL_GROW) as name:
-        assert opened(name) is None
+        assert open_segment(name) is None
     with file_in_memory(4096 + SIZE, token, fcntl.F_SEAL_SHRINK) as name:
-        assert opened(name) is not None
+        assert open_segment(name) is not None

@@ -1,4 +1,4 @@
-"""The numbers that have moved most, chosen, written and mixed at their places."""
+"""Top-k wires: the numbers that have moved most are chosen, written and mixed."""
 
 import math
 
@@ -14,7 +14,7 @@ from rumor.train.tensors.blocks import BLOCK
 from rumor.train.tensors.wires import topk
 from rumor.train.tensors.wires.formats import is_finite, mix, read, write
 
-# Above it a sample is taken first.
+# Tensors this large take a sample first.
 LARGE = 4 * topk._SAMPLE + 1
 
 
@@ -23,8 +23,8 @@ def parts(room: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return room[: 4 * k].view(torch.int32), room[half : half + 4 * k].view(torch.float32)
 
 
-def sent_of(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The room, its indices and its values."""
+def send(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Write *numbers*; return the room, its indices and its values."""
     wire, n = parse_wire(name), numbers.numel()
     dtype = str(numbers.dtype).removeprefix("torch.")
     room = torch.empty(wire.room_bytes(dtype, n), dtype=torch.uint8)
@@ -34,7 +34,7 @@ def sent_of(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, T
 
 
 def expected(numbers: Tensor, last: Tensor, k: int) -> list[int]:
-    """The places, by the slow way: largest move first, among equals the first place."""
+    """The sent positions by a full sort: the largest moves, ties by position."""
     moves = (numbers - last).abs().numpy()
     return sorted(np.argsort(-moves, kind="stable")[:k].tolist())
 
@@ -44,12 +44,12 @@ def expected(numbers: Tensor, last: Tensor, k: int) -> list[int]:
     st.sampled_from(["topk:0.001", "topk:0.1", "topk:0.5", "topk:1"]),
     st.sampled_from([torch.float32, torch.float64]),
 )
-def test_the_largest_moves_are_sent_and_noted(
+def test_the_largest_moves_are_sent_and_recorded(
     moves: list[int], name: str, dtype: torch.dtype
 ) -> None:
     last = torch.arange(len(moves), dtype=dtype)
     numbers, before = last + torch.tensor(moves, dtype=dtype), last.clone()
-    _, indices, values = sent_of(numbers, last, name)
+    _, indices, values = send(numbers, last, name)
     k = parse_wire(name).kept(len(moves))
     assert indices.tolist() == expected(numbers, before, k)
     assert values.tolist() == numbers[indices.long()].tolist()
@@ -57,14 +57,14 @@ def test_the_largest_moves_are_sent_and_noted(
     assert torch.equal(last, before)
 
 
-def kinds(n: int) -> dict[str, Tensor]:
-    """Moves of many shapes, for one that is large."""
+def distributions(n: int) -> dict[str, Tensor]:
+    """Moves of many distributions, for a large tensor."""
     generator = torch.Generator().manual_seed(3)
     rows = torch.zeros(n)
     rows[1000:1400] = torch.randn(400, generator=generator)
     steps = torch.randint(0, 3, (n,), generator=generator).float()
     k, last = parse_wire("topk:0.01").kept(n), torch.arange(n).flip(0)
-    # The sample sees only the large moves, and takes them for usual.
+    # The sample sees only the large moves, and treats them as typical.
     sampled = torch.rand(n, generator=generator)
     sampled[:: n // topk._SAMPLE | 1] += 1
     few = {f"{missing} too few": (last < k - missing).float() for missing in (-1, 0, 1, 2)}
@@ -80,52 +80,52 @@ def kinds(n: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("kind", kinds(LARGE))
+@pytest.mark.parametrize("kind", distributions(LARGE))
 @pytest.mark.parametrize("name", ["topk:0.0001", "topk:0.01", "topk:0.4", "topk:1"])
-def test_a_large_piece_sends_the_same_places_as_a_full_sort(kind: str, name: str) -> None:
-    numbers = kinds(LARGE)[kind]
+def test_a_large_tensor_sends_the_same_positions_as_a_full_sort(kind: str, name: str) -> None:
+    numbers = distributions(LARGE)[kind]
     last = torch.zeros_like(numbers)
-    _, indices, values = sent_of(numbers, last, name)
+    _, indices, values = send(numbers, last, name)
     k = parse_wire(name).kept(LARGE)
     assert indices.tolist() == expected(numbers, torch.zeros(LARGE), k)
     assert torch.equal(values, numbers[indices.long()])
 
 
-def test_a_gpu_finds_the_same_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = kinds(LARGE)["normal"]
+def test_a_gpu_chooses_the_same_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = distributions(LARGE)["normal"]
     found = []
     for is_cuda in (False, True):
         monkeypatch.setattr(Tensor, "is_cuda", is_cuda)
-        found.append(sent_of(numbers, torch.zeros_like(numbers), "topk:0.01")[0])
+        found.append(send(numbers, torch.zeros_like(numbers), "topk:0.01")[0])
     assert torch.equal(*found)
 
 
-def test_places_count_from_the_beginning_of_the_piece_in_every_block() -> None:
+def test_positions_in_every_block_count_from_the_tensor_start() -> None:
     numbers = torch.zeros(2 * BLOCK + 100)
     places = [5, BLOCK - 1, BLOCK, BLOCK + 7, 2 * BLOCK + 99]
     numbers[places] = torch.arange(1.0, 6.0)
-    _, indices, values = sent_of(numbers, torch.zeros_like(numbers), "topk:0.000008")
+    _, indices, values = send(numbers, torch.zeros_like(numbers), "topk:0.000008")
     assert indices.tolist() == places
     assert values.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
-def test_what_a_float64_loses_by_narrowing_counts_as_not_sent() -> None:
+def test_precision_lost_by_narrowing_counts_as_unsent() -> None:
     numbers = torch.tensor([0.5, 0.25, 1 / 3], dtype=torch.float64)
     last = torch.zeros_like(numbers)
     for _ in range(3):
-        sent_of(numbers, last, "topk:0.3")
+        send(numbers, last, "topk:0.3")
     assert last.tolist() == [0.5, 0.25, float(np.float32(1 / 3))]
-    _, indices, _ = sent_of(numbers, last, "topk:0.3")
+    _, indices, _ = send(numbers, last, "topk:0.3")
     assert indices.tolist() == [2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("n", [1, 100, LARGE])
-def test_only_numbers_that_were_sent_are_mixed(dtype: torch.dtype, fraction: float, n: int) -> None:
+def test_only_sent_numbers_are_mixed(dtype: torch.dtype, fraction: float, n: int) -> None:
     generator = torch.Generator().manual_seed(0)
     numbers, target = (torch.randn(n, dtype=dtype, generator=generator) for _ in range(2))
-    room, indices, values = sent_of(numbers, torch.zeros_like(numbers), "topk:0.1")
+    room, indices, values = send(numbers, torch.zeros_like(numbers), "topk:0.1")
     plain = target.clone()
     places = indices.long()
     plain[places] += fraction * (values.to(dtype) - plain[places])
@@ -146,9 +146,9 @@ def test_only_numbers_that_were_sent_are_mixed(dtype: torch.dtype, fraction: flo
         [0, -(2**31), 3, 4, 5, 6, 7, 8, 9, 10],
     ],
 )
-def test_places_that_do_not_ascend_are_refused_and_do_no_harm(indices: list[int]) -> None:
+def test_invalid_positions_are_refused_and_do_no_harm(indices: list[int]) -> None:
     wire = parse_wire("topk:0.1")
-    room, places, _ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
+    room, places, _ = send(torch.ones(100), torch.zeros(100), "topk:0.1")
     places.copy_(torch.tensor(indices))
     assert not is_finite(room, wire, 100)
     around = torch.zeros(300)
@@ -157,7 +157,7 @@ def test_places_that_do_not_ascend_are_refused_and_do_no_harm(indices: list[int]
 
 
 def chunked(numbers: Tensor, wire: Wire) -> Tensor:
-    """A room with the largest of each chunk, in two bits each."""
+    """A room with the largest numbers of each chunk, in two bits each."""
     dtype = str(numbers.dtype).removeprefix("torch.")
     n_bytes = wire.room_bytes(dtype, numbers.numel())
     room = torch.full((n_bytes,), 255, dtype=torch.uint8)
@@ -171,7 +171,9 @@ def chunked(numbers: Tensor, wire: Wire) -> Tensor:
     "name", ["topk2bit:0.0001", "topk2bit:0.0156", "topk2bit:0.3", "topk2bit:1"]
 )
 @pytest.mark.parametrize("n", [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 999])
-def test_the_largest_keep_their_signs_and_mean_sizes(n: int, name: str, dtype: torch.dtype) -> None:
+def test_the_largest_numbers_keep_their_signs_and_mean_sizes(
+    n: int, name: str, dtype: torch.dtype
+) -> None:
     numbers = torch.randn(n, dtype=dtype, generator=torch.Generator().manual_seed(n))
     wire = parse_wire(name)
     found = read(chunked(numbers, wire), wire, dtype, n)
@@ -190,17 +192,17 @@ def test_the_largest_keep_their_signs_and_mean_sizes(n: int, name: str, dtype: t
                 torch.testing.assert_close(there[sent].abs().float()[chosen], expected)
 
 
-def test_what_two_bits_lose_is_made_up_for_by_what_is_kept() -> None:
-    """Error feedback: what has been read adds up to what was meant."""
+def test_error_feedback_makes_up_for_the_loss_of_two_bits() -> None:
+    """Received numbers add up to the target."""
     target = torch.randn(CHUNK, generator=torch.Generator().manual_seed(1))
-    wire, told = parse_wire("topk2bit:0.1"), torch.zeros(CHUNK)
+    wire, received = parse_wire("topk2bit:0.1"), torch.zeros(CHUNK)
     for _ in range(120):
-        told += read(chunked(target - told, wire), wire, torch.float32, CHUNK)
-    assert (target - told).norm() < 0.01 * target.norm()
+        received += read(chunked(target - received, wire), wire, torch.float32, CHUNK)
+    assert (target - received).norm() < 0.01 * target.norm()
 
 
 @pytest.mark.parametrize("bad", [math.nan, -math.inf])
-def test_chunks_that_are_not_finite_are_neither_written_nor_taken(bad: float) -> None:
+def test_non_finite_chunks_are_neither_written_nor_accepted(bad: float) -> None:
     numbers, wire = torch.randn(CHUNK + 5), parse_wire("topk2bit:0.01")
     room = chunked(numbers, wire)
     room[-64:-60].view(torch.float32)[0] = bad
@@ -209,13 +211,13 @@ def test_chunks_that_are_not_finite_are_neither_written_nor_taken(bad: float) ->
     assert not write(room, numbers, wire)
 
 
-def test_places_of_chunks_that_do_not_ascend_or_are_beyond_are_refused_and_do_no_harm() -> None:
+def test_invalid_positions_in_chunks_are_refused_and_do_no_harm() -> None:
     n, wire = CHUNK + 5, parse_wire("topk2bit:0.01")
     room = chunked(torch.randn(n), wire)
     room[:3] = room[3:6].clone()
     assert not is_finite(room, wire, n)
     room = chunked(torch.randn(n), wire)
-    # The last place of all, in the last chunk of five numbers.
+    # The last position, which lies in the last chunk of five numbers.
     kept = wire.kept(n)
     assert kept % 2 == 0
     room[3 * kept // 2 - 1] = 255

@@ -1,4 +1,4 @@
-"""Nested state, taken apart and put together again without a pickle; extra state of modules."""
+"""Nested state is flattened and restored without pickle; modules keep their extra state."""
 
 import io
 import json
@@ -25,8 +25,8 @@ from rumor.train.tensors.state import (
 from rumor.train.tensors.vector import Vector
 
 
-def through(state: object) -> Any:
-    """What comes back of a state that went through JSON and tensors."""
+def round_trip(state: object) -> Any:
+    """Flatten *state* into JSON and tensors, and restore it."""
     plain, tensors = flatten_state(state, "s")
     return restore_state(json.loads(json.dumps(plain, allow_nan=False)), tensors)
 
@@ -54,8 +54,8 @@ def through(state: object) -> Any:
         np.float64(0.1),
     ],
 )
-def test_plain_values_come_back_as_they_were(state: object) -> None:
-    back = through(state)
+def test_plain_values_are_restored_unchanged(state: object) -> None:
+    back = round_trip(state)
     assert back == state
     assert repr(back) == repr(dict(state) if isinstance(state, OrderedDict) else state)
 
@@ -75,8 +75,8 @@ def test_plain_values_come_back_as_they_were(state: object) -> None:
         torch.zeros(0, 2, dtype=torch.complex128),
     ],
 )
-def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
-    back = through([tensor])[0]
+def test_tensors_are_restored_bit_for_bit(tensor: torch.Tensor) -> None:
+    back = round_trip([tensor])[0]
     assert (back.dtype, back.shape, back.requires_grad) == (tensor.dtype, tensor.shape, False)
     plain = (each.detach().resolve_conj().contiguous() for each in (tensor, back))
     raw = (each.reshape(-1).view(torch.uint8) for each in plain)
@@ -93,19 +93,19 @@ def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
         np.random.PCG64(3).state["state"]["state"],
     ],
 )
-def test_arrays_come_back_with_their_dtype(array: Any) -> None:
-    back = through({"a": array})["a"]
+def test_arrays_are_restored_with_their_dtype(array: Any) -> None:
+    back = round_trip({"a": array})["a"]
     assert np.array_equal(back, array) and type(back) is type(array)
     assert getattr(back, "dtype", None) == getattr(array, "dtype", None)
 
 
-def test_a_file_in_memory_comes_back_whole_and_at_its_start() -> None:
+def test_a_file_in_memory_is_restored_whole_and_rewound() -> None:
     file = io.BytesIO(b"fp8")
     file.seek(2)
-    assert through([file])[0].read() == b"fp8"
+    assert round_trip([file])[0].read() == b"fp8"
 
 
-def test_a_state_in_bytes_is_read_again_and_damage_is_an_error() -> None:
+def test_a_packed_state_is_restored_and_damage_is_an_error() -> None:
     state: dict[str, Any] = {"scale": torch.tensor([1.0, 2.0]), "seen": {1, 2}}
     packed = pack_state(state)
     back = unpack_state(packed)
@@ -115,7 +115,7 @@ def test_a_state_in_bytes_is_read_again_and_damage_is_an_error() -> None:
             unpack_state(damaged)
 
 
-def test_what_is_copied_does_not_change_with_its_source() -> None:
+def test_flattened_tensors_do_not_change_with_their_source() -> None:
     source = torch.zeros(3)
     _, tensors = flatten_state([source, source[:1]], "s")
     source += 1
@@ -123,16 +123,16 @@ def test_what_is_copied_does_not_change_with_its_source() -> None:
 
 
 @pytest.mark.parametrize("first", ["0.0", "0"])
-def test_places_that_sound_alike_are_kept_apart(first: str) -> None:
+def test_keys_with_the_same_path_are_kept_apart(first: str) -> None:
     one, two = torch.tensor(1), torch.tensor(2)
     state = {"0": [one], 0: [two], "0.0": two}
     ordered = {first: state[first]} | state
-    back = through(ordered)
+    back = round_trip(ordered)
     assert (int(back["0"][0]), int(back[0][0]), int(back["0.0"])) == (1, 2, 2)
 
 
 @pytest.mark.parametrize(
-    ("state", "says"),
+    ("state", "message"),
     [
         ({"a": [object()]}, r"s\.a\.0 is a builtins\.object"),
         ({"path": Path("x")}, r"s\.path is a pathlib"),
@@ -143,23 +143,23 @@ def test_places_that_sound_alike_are_kept_apart(first: str) -> None:
         ({"momentum": torch.zeros(2, device="meta")}, r"s\.momentum is a Tensor of"),
     ],
 )
-def test_what_cannot_be_kept_is_named_by_its_place(state: object, says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_an_unsupported_value_is_named_by_its_path(state: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         flatten_state(state, "s")
 
 
 @pytest.mark.parametrize("plain", [{"what": 1}, {"tensor": "gone"}, {"dict": 3}, {"float": "x"}])
-def test_what_is_no_state_is_refused(plain: object) -> None:
+def test_an_invalid_state_is_refused(plain: object) -> None:
     with pytest.raises(TrainingError, match="cannot be put together"):
         restore_state(plain, {})
 
 
-def test_all_random_streams_go_on_where_they_stood() -> None:
+def test_all_random_generators_are_restored() -> None:
     def draw() -> tuple[float, float, float]:
         return torch.rand(()).item(), np.random.random(), random.random()
 
     before = rng_state()
-    state = through(before)
+    state = round_trip(before)
     expected = draw()
     draw()
     restore_rng(state)
@@ -181,7 +181,7 @@ class Scaled(nn.Linear):
         self.extra = state
 
 
-def test_a_copy_brings_the_extra_state_of_every_module() -> None:
+def test_a_copy_includes_the_extra_state_of_every_module() -> None:
     donor: Any
     newcomer: Any
     donor, newcomer = (nn.Sequential(Scaled(x), nn.ReLU(), Scaled({x})) for x in ("old", "new"))
@@ -191,12 +191,12 @@ def test_a_copy_brings_the_extra_state_of_every_module() -> None:
     two.mix(one.snapshot(form=Form(copy=True)), 1.0, Form(copy=True))
     assert two.extra_state is not None
     two.extra_state.unpack()
-    two.extra_state.unpack()  # nothing has come since
+    two.extra_state.unpack()  # nothing has arrived since
     assert newcomer[0].extra["steps"] == 3 and newcomer[2].extra == {"old"}
     assert torch.equal(newcomer[0].extra["amax"], donor[0].extra["amax"])
 
 
-def test_a_state_that_has_outgrown_its_room_or_cannot_be_kept_is_refused() -> None:
+def test_oversized_or_unsupported_extra_state_is_refused() -> None:
     model = Scaled(b"")
     extra = ExtraState(model)
     model.extra = bytes(1 << 17)
@@ -222,8 +222,8 @@ def test_a_state_that_has_outgrown_its_room_or_cannot_be_kept_is_refused() -> No
         lambda p: torch.optim.SGD([{"params": [p[0]], "lr": 0.1}, {"params": p[1:]}], lr=0.2),
     ],
 )
-def test_an_optimizer_goes_on_as_if_nothing_had_been(make: Any) -> None:
-    def trained(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def test_a_restored_optimizer_continues_identically(make: Any) -> None:
+    def train(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         inputs = torch.arange(8.0).reshape(4, 2)
 
         def closure() -> torch.Tensor:
@@ -238,12 +238,12 @@ def test_an_optimizer_goes_on_as_if_nothing_had_been(make: Any) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 1)
     optimizer = make(list(model.parameters()))
-    trained(3, model, optimizer)
-    state = through({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    trained(3, model, optimizer)
+    train(3, model, optimizer)
+    state = round_trip({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    train(3, model, optimizer)
     again = nn.Linear(2, 1)
-    taken_up = make(list(again.parameters()))
+    restored = make(list(again.parameters()))
     again.load_state_dict(state["model"])
-    taken_up.load_state_dict(state["optimizer"])
-    trained(3, again, taken_up)
+    restored.load_state_dict(state["optimizer"])
+    train(3, again, restored)
     assert torch.equal(model.weight, again.weight)

@@ -1,4 +1,4 @@
-"""A module laid into flat tensors, copied out and mixed."""
+"""Modules in flat tensors: snapshots, mixing and registers."""
 
 import copy
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def test_parameters_and_floating_buffers_are_shared_and_the_rest_is_not() -> Non
     assert local == ["mask", "norm.num_batches_tracked"]
 
 
-def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() -> None:
+def test_tensors_keep_their_identity_and_become_cache_aligned_views() -> None:
     model = Mixed()
     before = {name: (id(p), p.detach().clone()) for name, p in model.named_parameters()}
     vector = Vector(model)
@@ -66,7 +66,7 @@ def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() 
         assert id(parameter) == before[name][0]
         assert torch.equal(parameter, before[name][1])
         assert parameter.data_ptr() % 64 == 0 or not parameter.requires_grad
-    # A view of no axes cannot be asked for by no argument.
+    # `view()` without arguments fails, so a scalar needs its own case.
     assert model.scale.shape == ()
     vector.flats[0].zero_()
     assert not model.first.weight.any() and not model.scale
@@ -74,7 +74,7 @@ def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() 
     assert model.frozen.weight.any()
 
 
-def test_an_optimizer_made_before_goes_on_working_also_on_tensors_tied_by_their_data() -> None:
+def test_an_existing_optimizer_keeps_working_even_on_tied_tensors() -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(5, 5), Mixed(), nn.Linear(3, 5).double(), nn.Linear(5, 5))
     plain.to(torch.float64)
@@ -95,26 +95,26 @@ def test_an_optimizer_made_before_goes_on_working_also_on_tensors_tied_by_their_
 
 
 @pytest.mark.parametrize("wire", ["float32", *LOSSY])
-def test_numbers_of_two_bytes_travel_as_they_are_in_any_format(wire: str) -> None:
+def test_two_byte_numbers_are_sent_unconverted_in_any_format(wire: str) -> None:
     sender, receiver = (Vector(nn.Linear(9, 7, dtype=torch.bfloat16)) for _ in range(2))
     share = sender.snapshot("x", Form(wire))
     assert share.numel() == sender.schema.share_bytes
     receiver.mix(share, 1.0, Form(wire))
-    assert torch.equal(everything(receiver), everything(sender))
+    assert torch.equal(all_bytes(receiver), all_bytes(sender))
 
 
 @pytest.mark.parametrize(
-    ("model", "shards", "error", "says"),
+    ("model", "shards", "error", "message"),
     [
         (nn.Linear(2, 2).requires_grad_(False), 1, TrainingError, "requires gradients"),
         (nn.Linear(2, 2, dtype=torch.complex64), 1, TrainingError, "weight is complex64"),
         (nn.Linear(8, 2), 9, ConfigError, "shards is 9"),
     ],
 )
-def test_a_model_that_cannot_be_shared_so_is_refused(
-    model: nn.Module, shards: int, error: type[Exception], says: str
+def test_an_unsuitable_model_is_refused(
+    model: nn.Module, shards: int, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         Vector(model, shards=shards)
 
 
@@ -125,7 +125,9 @@ def test_a_model_that_cannot_be_shared_so_is_refused(
         (lambda: nn.LazyBatchNorm1d(affine=False), "running_mean"),
     ],
 )
-def test_a_lazy_model_is_to_see_a_batch_first(make: Callable[[], nn.Module], name: str) -> None:
+def test_a_lazy_model_is_refused_before_its_first_batch(
+    make: Callable[[], nn.Module], name: str
+) -> None:
     model = make()
     with pytest.raises(TrainingError, match=f"{name} has no shape yet.* run one batch through"):
         Vector(model)
@@ -139,8 +141,8 @@ def mixed(seed: int) -> Mixed:
     return Mixed()
 
 
-def everything(vector: Vector) -> Tensor:
-    """All bytes of the vector."""
+def all_bytes(vector: Vector) -> Tensor:
+    """All bytes of a vector."""
     return torch.cat([flat.view(torch.uint8) for flat in vector.flats])
 
 
@@ -151,38 +153,38 @@ def everything(vector: Vector) -> Tensor:
     fraction=st.sampled_from([0.3, 1.0]),
     data=st.data(),
 )
-def test_mixing_a_shard_moves_its_lines_as_the_whole_would_and_nothing_else(
+def test_mixing_a_shard_changes_only_its_own_lines(
     shards: int, scattered: bool, fraction: float, data: st.DataObject
 ) -> None:
     shard = data.draw(st.integers(0, shards - 1))
-    given_: dict[str, Any] = {"shards": shards, "scattered": scattered}
-    whole, cut = Vector(mixed(0)), Vector(mixed(0), **given_)
-    before = everything(cut).view(-1, 64)
+    options: dict[str, Any] = {"shards": shards, "scattered": scattered}
+    whole, cut = Vector(mixed(0)), Vector(mixed(0), **options)
+    before = all_bytes(cut).view(-1, 64)
     whole.mix(Vector(mixed(1)).snapshot(), fraction)
-    payload = Vector(mixed(1), **given_).snapshot(shard=shard)
+    payload = Vector(mixed(1), **options).snapshot(shard=shard)
     if scattered:
         lines = torch.from_numpy(cut.schema.lines(shard)).long()
     else:
         lines = torch.arange(*(bound // 64 for bound in cut.schema.shard_bounds(shard)))
     assert payload.numel() == 64 * len(lines) == Form().size_bytes(cut.schema, shard)
     cut.mix(payload, fraction, shard=shard)
-    after = everything(cut).view(-1, 64)
-    assert torch.equal(after[lines], everything(whole).view(-1, 64)[lines])
+    after = all_bytes(cut).view(-1, 64)
+    assert torch.equal(after[lines], all_bytes(whole).view(-1, 64)[lines])
     before[lines] = after[lines]
     assert torch.equal(before, after)
 
 
 @pytest.mark.parametrize(("shards", "scattered"), [(1, False), (3, False), (3, True)])
 @pytest.mark.parametrize("wire", LOSSY)
-def test_a_share_in_another_format_moves_the_receiver_toward_the_sender(
+def test_a_lossy_share_moves_the_receiver_toward_the_sender(
     wire: str, shards: int, scattered: bool
 ) -> None:
     start = mixed(0)
-    given_: dict[str, Any] = {
+    options: dict[str, Any] = {
         "shards": shards, "scattered": scattered, "keeps_anchor": True, "sends_topk": True
     }  # fmt: skip
     form = Form(wire)
-    sender, receiver = (Vector(copy.deepcopy(start), **given_) for _ in range(2))
+    sender, receiver = (Vector(copy.deepcopy(start), **options) for _ in range(2))
     with torch.no_grad():
         for flat in sender.flats:
             flat.add_(torch.randn_like(flat), alpha=0.01)
@@ -201,7 +203,9 @@ def distance(one: Vector, two: Vector) -> float:
 
 
 @pytest.mark.parametrize(("shards", "scattered"), [(1, False), (3, False), (3, True)])
-def test_a_copy_brings_local_buffers_and_anchor_in_any_shards(shards: int, scattered: bool) -> None:
+def test_a_copy_includes_local_buffers_and_anchor_for_any_shard_count(
+    shards: int, scattered: bool
+) -> None:
     kept: dict[str, Any] = {"scattered": scattered, "keeps_anchor": True, "sends_topk": True}
     donor_module = mixed(0)
     donor = Vector(donor_module, shards=shards, **kept)
@@ -219,12 +223,12 @@ def test_a_copy_brings_local_buffers_and_anchor_in_any_shards(shards: int, scatt
         assert newcomer.anchor_matches(payload, form, shard, name)
         newcomer.mix(payload, 1.0, form, shard)
     assert newcomer.kept_anchor() == donor.kept_anchor() == name
-    assert torch.equal(everything(newcomer), everything(donor))
+    assert torch.equal(all_bytes(newcomer), all_bytes(donor))
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
     assert not torch.equal(newcomer_module.frozen.weight, donor_module.frozen.weight)
 
 
-def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
+def test_a_copy_can_include_registers_local_buffers_and_anchor() -> None:
     donor_module, newcomer_module = mixed(0), mixed(1)
     donor = Vector(donor_module, ("y",), keeps_anchor=True, sends_topk=True)
     donor_module(torch.randn(8, 5))
@@ -235,11 +239,11 @@ def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
     assert newcomer.anchor_matches(payload, form, 0, donor.kept_anchor())
     newcomer.combine("y", [(1.0, (payload, form, 1))])
     newcomer.mix(payload, 1.0, form)
-    assert torch.equal(everything(newcomer), everything(donor))
+    assert torch.equal(all_bytes(newcomer), all_bytes(donor))
     assert torch.equal(newcomer.snapshot("y"), donor.snapshot("y"))
     assert newcomer.kept_anchor() == donor.kept_anchor()
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
-    # Late, it is a share like any other.
+    # A copy that arrives late is mixed like any other share.
     donor.flats[0].add_(1.0)
     donor.keep_anchor()
     donor_module(torch.randn(8, 5))
@@ -252,7 +256,7 @@ def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
 
 
-def test_gaps_between_local_buffers_show_nothing_of_what_lay_there() -> None:
+def test_gaps_between_local_buffers_are_zeroed() -> None:
     vector = Vector(mixed(0))
     vector.memory.lend(vector.schema.copy_bytes, "snapshots").fill_(0x55)
     payload = vector.snapshot(form=COPY)[vector.schema.share_bytes :]
@@ -261,7 +265,7 @@ def test_gaps_between_local_buffers_show_nothing_of_what_lay_there() -> None:
     assert not payload[72:].any()
 
 
-def test_the_anchor_names_the_values_and_can_be_taken_again_before_the_start() -> None:
+def test_the_anchor_identifies_the_values_and_can_be_replaced() -> None:
     vector = Vector(mixed(0), keeps_anchor=True)
     assert vector.anchor() == Vector(mixed(0)).anchor() != Vector(mixed(1)).anchor()
     vector.flats[0].add_(1)
@@ -270,7 +274,7 @@ def test_the_anchor_names_the_values_and_can_be_taken_again_before_the_start() -
     assert vector.kept_anchor() == vector.anchor()
 
 
-def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
+def test_a_new_copy_has_no_earlier_moves_to_send() -> None:
     donor, newcomer = Vector(nn.Linear(8, 2, bias=False)), nn.Linear(8, 2, bias=False)
     vector = Vector(newcomer, sends_topk=True)
     vector.mix(donor.snapshot(form=COPY), 1.0, COPY)
@@ -281,7 +285,7 @@ def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
 
 
 @pytest.mark.parametrize(
-    ("register", "form", "sends_topk", "says"),
+    ("register", "form", "sends_topk", "message"),
     [
         ("x", Form("bfloat16"), False, "anchor is not kept"),
         ("x", Form(anchor=True), False, "anchor is not kept"),
@@ -291,21 +295,21 @@ def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
         (("x", "y"), Form(), False, "registers in a share of"),
     ],
 )
-def test_what_a_form_needs_must_be_kept_and_given(
-    register: Any, form: Form, sends_topk: bool, says: str
+def test_a_form_that_the_vector_cannot_serve_is_refused(
+    register: Any, form: Form, sends_topk: bool, message: str
 ) -> None:
     vector = Vector(nn.Linear(8, 2), ("y",), sends_topk=sends_topk)
-    with pytest.raises(LocalProtocolError, match=says):
+    with pytest.raises(LocalProtocolError, match=message):
         vector.snapshot(register, form)
 
 
-def test_a_frame_is_looked_at_where_it_can_be_told_apart_and_the_anchor_of_a_copy_too() -> None:
+def test_aligned_frames_and_the_anchor_of_a_copy_are_checked() -> None:
     vector = Vector(mixed(0), keeps_anchor=True)
     payload, size = vector.snapshot(form=COPY), vector.schema.share_bytes
     payload[size - 64 : size] = 0xFF
     assert vector.look(payload[0 : size - 64], COPY, 0, 0)
     assert vector.look(payload[size - 64 : size], COPY, 0, size - 64) is False
-    # The mask of -inf that follows is nobody's average.
+    # The mask of -inf that follows is not averaged.
     assert vector.look(payload[size : payload.numel()], COPY, 0, size)
     assert vector.look(payload[0:100], COPY, 0, 0) is None
     assert vector.look(payload[0:64], Form("bfloat16"), 0, 0) is None
@@ -316,8 +320,8 @@ def test_a_frame_is_looked_at_where_it_can_be_told_apart_and_the_anchor_of_a_cop
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if not w.startswith("topk")])
-def test_registers_in_one_share_are_told_apart_in_any_dense_format(wire: str) -> None:
-    """The first as its difference from the anchor, the second as it is: it is small beside it."""
+def test_registers_in_one_share_stay_separate_in_any_dense_format(wire: str) -> None:
+    """The first is sent as its difference from the anchor; the second, which is small, as it is."""
     start, form = mixed(0), Form(wire, registers=2)
     sender = Vector(copy.deepcopy(start), ("small",), keeps_anchor=True)
     receiver = Vector(copy.deepcopy(start), ("first", "second"), keeps_anchor=True)
@@ -325,7 +329,7 @@ def test_registers_in_one_share_are_told_apart_in_any_dense_format(wire: str) ->
     with torch.no_grad():
         for flat in sender.flats:
             flat.add_(torch.randn_like(flat), alpha=0.01)
-    # Of another size than the model by far: as a difference from that, it would be lost.
+    # Far smaller than the model: as a difference from the anchor, it would be lost.
     sender.combine("small", [(1e-3, "x")])
     rng = stream(0, "a", "rounding")
     share = sender.snapshot(("x", "small"), form, rng=rng)
@@ -333,13 +337,13 @@ def test_registers_in_one_share_are_told_apart_in_any_dense_format(wire: str) ->
     assert receiver.is_finite(share, form)
     receiver.combine("first", [(1.0, (share, form, 0))])
     receiver.combine("second", [(1.0, (share, form, 1)), (0.0, "x")])
-    for name, of, alike in (("first", "x", 0.01), ("second", "small", 0.01 * 1e-3)):
+    for name, of, tolerance in (("first", "x", 0.01), ("second", "small", 0.01 * 1e-3)):
         there, here = (
             vector.snapshot(register) for vector, register in ((receiver, name), (sender, of))
         )
         off = (numbers(there, sender) - numbers(here, sender)).abs().max()
-        assert off <= (0 if wire == "float32" else alike)
-        assert numbers(here, sender).abs().max() > 40 * alike
+        assert off <= (0 if wire == "float32" else tolerance)
+        assert numbers(here, sender).abs().max() > 40 * tolerance
 
 
 def numbers(payload: Tensor, vector: Vector) -> Tensor:
@@ -348,7 +352,7 @@ def numbers(payload: Tensor, vector: Vector) -> Tensor:
     return torch.cat([payload[part.slot].view(part.dtype).double() for part in parts])
 
 
-def test_what_is_not_finite_in_any_register_is_noticed() -> None:
+def test_non_finite_numbers_in_any_register_are_detected() -> None:
     vector, form = Vector(nn.Linear(8, 2), ("y",)), Form(registers=2)
     share = vector.snapshot(("x", "y"), form).clone()
     size = vector.schema.share_bytes
@@ -362,7 +366,7 @@ def test_what_is_not_finite_in_any_register_is_noticed() -> None:
         vector.snapshot(("x", "y"), form)
 
 
-def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_nothing() -> None:
+def test_a_register_on_demand_exists_until_it_is_cleared() -> None:
     vector = Vector(nn.Linear(8, 2), ("from/*", "y"))
     vector.combine("y", [(1.0, "from/ada"), (2.0, "x")])
     y, x = (numbers(vector.snapshot(name), vector) for name in "yx")
@@ -372,7 +376,7 @@ def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_not
     assert {"from/ada", "from/bob"} < vector._registers.keys()
     for name in ("from/bob", "from/bob", "from/cyd", "y"):
         vector.combine(name, ())
-    # One that is always there is set to zeros.
+    # A permanent register is set to zeros.
     assert vector._registers.keys() == {"x", "y", "from/ada"}
     assert not numbers(vector.snapshot("y"), vector).any()
     assert not numbers(vector.snapshot("from/bob"), vector).any()
@@ -391,7 +395,7 @@ CHANGES: dict[str, Callable[[Vector, Tensor], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_backward_through_parameters_that_were_changed_since_is_refused(change: Any) -> None:
+def test_backward_through_changed_parameters_is_refused(change: Any) -> None:
     torch.manual_seed(0)
     model: Any = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     model[2].weight.data = model[2].weight.data.t().contiguous().t()
@@ -404,7 +408,7 @@ def test_backward_through_parameters_that_were_changed_since_is_refused(change: 
     model(torch.ones(2, 4)).sum().backward()
 
 
-def test_a_shard_that_is_mixed_leaves_graphs_through_others_alone() -> None:
+def test_mixing_a_shard_leaves_graphs_through_other_shards_alone() -> None:
     torch.manual_seed(0)
     first, second = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
     vector = Vector(nn.Sequential(first, second), shards=2)
@@ -415,8 +419,8 @@ def test_a_shard_that_is_mixed_leaves_graphs_through_others_alone() -> None:
         loss[1].backward()
 
 
-def test_host_memory_is_on_the_host_whatever_the_default_device() -> None:
-    def moved(wire: str) -> Vector:
+def test_host_memory_ignores_the_default_device() -> None:
+    def mix_own_snapshot(wire: str) -> Vector:
         sender = Vector(nn.Linear(50, 20, device="cpu"), keeps_anchor=True, sends_topk=True)
         with torch.no_grad():
             sender.layout.module.weight.add_(1e-3)  # type: ignore[operator]
@@ -426,11 +430,11 @@ def test_host_memory_is_on_the_host_whatever_the_default_device() -> None:
 
     for wire in ("float32", *LOSSY):
         with torch.device("meta"):
-            there = moved(wire)
-        assert there.flats[0].device.type == "cpu"
+            vector = mix_own_snapshot(wire)
+        assert vector.flats[0].device.type == "cpu"
 
 
-def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
+def test_mixing_is_the_weighted_average_in_place() -> None:
     torch.manual_seed(0)
     ours, theirs = Mixed(), Mixed()
     receiver, sender = Vector(ours), Vector(theirs)
@@ -442,7 +446,7 @@ def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
     assert [flat.data_ptr() for flat in receiver.flats] == places
 
 
-def test_numbers_that_have_waited_longest_travel_next() -> None:
+def test_the_largest_unsent_moves_are_sent_next() -> None:
     module = nn.Linear(8, 2, bias=False)
     vector = Vector(module, sends_topk=True)
     with torch.no_grad():
@@ -455,7 +459,7 @@ def test_numbers_that_have_waited_longest_travel_next() -> None:
 
 
 @pytest.mark.parametrize("scattered", [False, True])
-def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered: bool) -> None:
+def test_shared_tensors_are_views_into_any_flats_of_equal_layout(scattered: bool) -> None:
     module = nn.Sequential(nn.Linear(9, 5), nn.BatchNorm1d(5)).double()
     module[0].bias.data = module[0].bias.data.float()
     vector = Vector(module, shards=2, scattered=scattered)
