@@ -1,4 +1,4 @@
-"""What a peer that was closed leaves in memory: nothing, without waiting for a collection."""
+"""A closed peer leaves nothing in memory, even without garbage collection."""
 
 import gc
 import logging
@@ -24,29 +24,29 @@ from ..members import settings
 
 pytestmark = pytest.mark.live
 
-# 1.2 MB: offered, and not sent in one message.
+# 1.2 MB: too large for one message, so a share is offered first.
 ROWS = 3000
 
 
 @pytest.fixture(autouse=True)
-def _uncollected() -> Iterator[None]:
-    """Only what nothing refers to is gone: no cycle is ever found."""
+def _without_gc() -> Iterator[None]:
+    """Disable garbage collection, so that reference cycles are not freed."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
 
 
-def referred(peer: Peer) -> list[weakref.ref[Any]]:
-    """What is large of a peer, and what holds it."""
+def references_to(peer: Peer) -> list[weakref.ref[Any]]:
+    """References to the large objects of a peer, and to their owners."""
     runtime = peer._running()
     vector, store = peer._vector, runtime.store
-    held = (peer, runtime, runtime._desk, store, vector, vector.memory)
-    return [weakref.ref(each) for each in held]
+    objects = (peer, runtime, runtime._desk, store, vector, vector.memory)
+    return [weakref.ref(each) for each in objects]
 
 
-def left(those: list[weakref.ref[Any]]) -> list[object]:
-    return [type(found).__name__ for each in those if (found := each()) is not None]
+def alive(references: list[weakref.ref[Any]]) -> list[object]:
+    return [type(found).__name__ for each in references if (found := each()) is not None]
 
 
 def open_segments() -> int:
@@ -58,16 +58,16 @@ def open_segments() -> int:
     return found
 
 
-def peer_of(id: str, **given: Any) -> Peer:
-    changes = {"rule": GoSGD(p=1.0), "leave_s": 0.2, **given.pop("changes", {})}
-    return Peer(nn.Linear(100, ROWS), settings(id, **changes), **given)
+def peer_of(id: str, **options: Any) -> Peer:
+    changes = {"rule": GoSGD(p=1.0), "leave_s": 0.2, **options.pop("changes", {})}
+    return Peer(nn.Linear(100, ROWS), settings(id, **changes), **options)
 
 
-def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
-    """Two lives, of which each pushes to the other and mixes what it gets."""
-    given: dict[str, Any] = {"times": {"shared_memory": shared_memory}, "topology": "complete"}
-    with peer_of("a", changes=given) as founder:
-        joining = peer_of("b", changes={"join": (founder.address or "",), **given})
+def run_two(*, shared_memory: bool) -> list[weakref.ref[Any]]:
+    """Run two peers until each has mixed a share of the other."""
+    options: dict[str, Any] = {"times": {"shared_memory": shared_memory}, "topology": "complete"}
+    with peer_of("a", changes=options) as founder:
+        joining = peer_of("b", changes={"join": (founder.address or "",), **options})
         with ExitStack() as block:
             with turning(founder.step):
                 block.enter_context(joining)
@@ -78,45 +78,45 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
                 return bool(founder.stats().counters.mixed and joining.stats().counters.mixed > 1)
 
             until(have_exchanged)
-            return referred(founder) + referred(joining)
+            return references_to(founder) + references_to(joining)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_peers_that_have_exchanged_leave_nothing(shared_memory: bool) -> None:
+def test_peers_that_exchanged_shares_leave_nothing_in_memory(shared_memory: bool) -> None:
     before = open_segments()
-    assert left(together(shared_memory=shared_memory)) == []
+    assert alive(run_two(shared_memory=shared_memory)) == []
     assert open_segments() == before
 
 
-def alone(out: Path, how: str) -> list[weakref.ref[Any]]:
-    """A life without neighbors."""
-    given: dict[str, Any] = {} if how == "bare" else {"out": out}
+def run_one(out: Path, how: str) -> list[weakref.ref[Any]]:
+    """Run one peer without neighbors."""
+    options: dict[str, Any] = {} if how == "bare" else {"out": out}
     if how == "measured":
-        given |= {"changes": {"metrics_port": 0, "loggers": (Collected(),)}}
-        given |= {"evaluate": lambda _: {"loss": 1.0}, "evaluate_every": 1}
-    peer = peer_of("solo", **given)
+        options |= {"changes": {"metrics_port": 0, "loggers": (Collected(),)}}
+        options |= {"evaluate": lambda _: {"loss": 1.0}, "evaluate_every": 1}
+    peer = peer_of("solo", **options)
     if how == "journaled":
         peer._journaled = {}
-    those: list[weakref.ref[Any]] = []
+    references: list[weakref.ref[Any]] = []
     with suppress(TrainingError, TransportError), peer:
         for _ in range(3):
             peer.step(loss=1.0)
         assert (peer._running().journal is not None) is (how == "journaled")
-        those += referred(peer)
-        if how in FAILS:
-            FAILS[how](peer)
+        references += references_to(peer)
+        if how in FAILURES:
+            FAILURES[how](peer)
             raise AssertionError("it did not fail")
-    return those
+    return references
 
 
-def diverges(peer: Peer) -> None:
+def diverge(peer: Peer) -> None:
     with torch.no_grad():
         peer._vector.flats[0].fill_(float("nan"))
     peer.merge()
 
 
-def loses_its_network(peer: Peer) -> None:
+def lose_network(peer: Peer) -> None:
     runtime = peer._running()
 
     def poll(timeout_s: float) -> Iterator[Received]:
@@ -128,15 +128,17 @@ def loses_its_network(peer: Peer) -> None:
     peer.step()
 
 
-FAILS: dict[str, Callable[[Peer], None]] = {
-    "diverges": diverges,
-    "loses its network": loses_its_network,
+FAILURES: dict[str, Callable[[Peer], None]] = {
+    "diverges": diverge,
+    "loses its network": lose_network,
 }
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("how", ["bare", "with a folder", "journaled", "measured", *FAILS])
-def test_a_peer_leaves_nothing(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    # pytest keeps all records of the log, and that of a failure has the frames of the call.
+@pytest.mark.parametrize("how", ["bare", "with a folder", "journaled", "measured", *FAILURES])
+def test_a_closed_peer_leaves_nothing_in_memory(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # pytest keeps all log records, and the record of a failure holds the frames of the call.
     caplog.set_level(logging.CRITICAL + 1, "rumor")
-    assert left(alone(tmp_path, how)) == []
+    assert alive(run_one(tmp_path, how)) == []

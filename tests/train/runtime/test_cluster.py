@@ -1,4 +1,4 @@
-"""What schedulers tell their tasks, and what peers are told then."""
+"""Settings of peers that follow from the variables of cluster schedulers."""
 
 import socket
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def task_in(variables: dict[str, str]) -> ClusterTask:
     return task
 
 
-def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
+def test_a_slurm_task_knows_the_addresses_of_all_tasks() -> None:
     task = task_in(SLURM)
     assert (task.scheduler, task.job, task.id) == ("slurm", "4711", "peer-3")
     first = task.port - 1
@@ -67,15 +67,15 @@ def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
     # Below the ports that Linux gives to clients.
     assert 20_000 <= first < 32_768 and task.port == task_in(SLURM | {"SLURM_PROCID": "2"}).port
     assert task_in(SLURM | {"SLURM_JOB_ID": "4712"}).port != task.port
-    told = task.variables()
-    assert (told["RUMOR_INDEX"], told["RUMOR_COUNT"], told["RUMOR_FOUNDERS"]) == ("3", "5", "1")
-    assert told["RUMOR_ADVERTISE"] == f"tcp://node02:{first + 1}"
+    env = task.variables()
+    assert (env["RUMOR_INDEX"], env["RUMOR_COUNT"], env["RUMOR_FOUNDERS"]) == ("3", "5", "1")
+    assert env["RUMOR_ADVERTISE"] == f"tcp://node02:{first + 1}"
     moved = task.variables(port=7700)
     assert moved["RUMOR_BIND"] in ("tcp://0.0.0.0:7701", "tcp://0.0.0.0:*")
     assert moved["RUMOR_JOIN"].split(",")[0] == "tcp://node03:7700"
 
 
-def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
+def test_batch_scripts_single_tasks_and_shells_are_not_cluster_tasks() -> None:
     batch = {name: text for name, text in SLURM.items() if "_STEP_" not in name}
     for variables in (batch, SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}):
         assert cluster_task(variables) is None
@@ -98,12 +98,12 @@ def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
         ({"RUMOR_CLUSTER": "pbs"}, "known are auto, none, torchrun, slurm"),
     ],
 )
-def test_what_makes_no_sense_is_named(changed: dict[str, str], message: str) -> None:
+def test_invalid_variables_are_named_in_the_error(changed: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         cluster_task(SLURM | changed)
 
 
-def test_a_task_of_torchrun_joins_by_the_tasks_of_the_first_host() -> None:
+def test_a_torchrun_task_joins_the_tasks_of_the_first_host() -> None:
     task = task_in(TORCHRUN)
     first = task.port - 1
     assert (task.id, task.job) == ("peer-1", "29500")
@@ -111,22 +111,22 @@ def test_a_task_of_torchrun_joins_by_the_tasks_of_the_first_host() -> None:
     assert task.variables()["RUMOR_JOIN"] == f"tcp://node01:{first}"
     far = task_in(TORCHRUN | {"RANK": "3", "GROUP_RANK": "1", "TORCHELASTIC_RUN_ID": "mine"})
     assert (far.host, far.job) == (None, "mine")
-    told = far.variables()
-    assert "RUMOR_ADVERTISE" not in told
-    assert told["RUMOR_JOIN"] == f"tcp://node01:{first},tcp://node01:{first + 1}"
-    # Within a step of Slurm that runs torchrun.
+    variables = far.variables()
+    assert "RUMOR_ADVERTISE" not in variables
+    assert variables["RUMOR_JOIN"] == f"tcp://node01:{first},tcp://node01:{first + 1}"
+    # A Slurm step that runs torchrun.
     assert cluster_task(SLURM | TORCHRUN) == task
 
 
-def test_all_are_connected_by_those_whom_they_are_told_of() -> None:
+def test_join_addresses_connect_all_tasks() -> None:
     places = [(f"node{host}", 20_000 + slot) for host in range(20) for slot in range(4)]
     reached, front = {places[0]}, [places[0]]
     for place in front:
-        told = joins(places, place)
-        assert len(told) == JOINS_MAX and f"tcp://{place[0]}:{place[1]}" not in told
-        assert len({address.rpartition(":")[0] for address in told}) >= 2
+        seeds = joins(places, place)
+        assert len(seeds) == JOINS_MAX and f"tcp://{place[0]}:{place[1]}" not in seeds
+        assert len({address.rpartition(":")[0] for address in seeds}) >= 2
         for host, port in places:
-            if f"tcp://{host}:{port}" in told and (host, port) not in reached:
+            if f"tcp://{host}:{port}" in seeds and (host, port) not in reached:
                 reached.add((host, port))
                 front.append((host, port))
     assert reached == {*places}
@@ -134,34 +134,34 @@ def test_all_are_connected_by_those_whom_they_are_told_of() -> None:
     assert joins(places, None)[0] == "tcp://node0:20000"
 
 
-def test_a_port_that_is_taken_is_left_to_the_system() -> None:
+def test_the_system_chooses_the_port_if_the_derived_port_is_taken() -> None:
     near = SLURM | {"SLURM_STEP_NODELIST": "127.0.0.[1-3]"}
     with socket.socket() as other:
         other.bind(("127.0.0.2", 0))
         other.listen()
         port = other.getsockname()[1]
-        told = task_in(near).variables(port=port - 1)
-    assert told["RUMOR_BIND"] == "tcp://127.0.0.2:*" and "RUMOR_ADVERTISE" not in told
-    # Not an address of this machine: for the peer to say so.
+        variables = task_in(near).variables(port=port - 1)
+    assert variables["RUMOR_BIND"] == "tcp://127.0.0.2:*" and "RUMOR_ADVERTISE" not in variables
+    # ZeroMQ binds addresses, not names.
     away = replace(task_in(SLURM), host="localhost")
     assert away.variables()["RUMOR_BIND"].startswith("tcp://127.0.0.1:")
     six = task_in(SLURM | {"SLURM_STEP_NODELIST": "fd00::[1-3]"})
     assert six.variables()["RUMOR_BIND"].startswith("tcp://[::]:")
 
 
-def test_a_script_of_a_scheduler_becomes_a_peer_unless_it_says_where_it_belongs() -> None:
-    told = environment(SLURM | {"RUMOR_SEED": "7", "RUMOR_RULE": "sgp"})
-    assert (told.index, told.count, told.local_index, told.seed) == (3, 5, 1, 7)
-    config = told.fill(PeerConfig())
+def test_scheduler_settings_apply_unless_the_script_sets_addresses() -> None:
+    env = environment(SLURM | {"RUMOR_SEED": "7", "RUMOR_RULE": "sgp"})
+    assert (env.index, env.count, env.local_index, env.seed) == (3, 5, 1, 7)
+    config = env.fill(PeerConfig())
     assert (config.id, config.rule, config.signals, len(config.join)) == ("peer-3", "sgp", True, 4)
-    own = told.fill(PeerConfig(join="tcp://node-a:7700"))
+    own = env.fill(PeerConfig(join="tcp://node-a:7700"))
     assert (own.id, own.rule, own.join) == (None, "sgp", ("tcp://node-a:7700",))
-    # What rumor run says to its own processes counts alone.
-    given = environment(SLURM | {"RUMOR_ID": "anna", "RUMOR_JOIN": "tcp://node-a:7700"})
-    assert (given.index, given.placed) == (0, {})
+    # Variables that rumor run sets for its own processes override those of the scheduler.
+    launched = environment(SLURM | {"RUMOR_ID": "anna", "RUMOR_JOIN": "tcp://node-a:7700"})
+    assert (launched.index, launched.placed) == (0, {})
 
 
-def test_each_task_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_assigned_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     chosen: list[str] = []
@@ -179,37 +179,39 @@ def test_each_task_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.live
-def test_a_peer_resumes_by_itself_and_says_that_it_is_ready(
+def test_a_peer_resumes_and_writes_its_ready_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = tmp_path / "ready"
     ready.write_text("left behind\n")
-    given = {"OUT": tmp_path / "peer", "ID": "anna", "RESUME": 1, "READY": ready, "LINGER_S": 0}
-    for name, value in given.items():
+    options = {"OUT": tmp_path / "peer", "ID": "anna", "RESUME": 1, "READY": ready, "LINGER_S": 0}
+    for name, value in options.items():
         monkeypatch.setenv(f"RUMOR_{name}", str(value))
-    for life in range(2):
+    for run in range(2):
         _made.clear()  # as in a new process
         with Peer(nn.Linear(2, 1)) as peer:
-            assert ready.read_text() == "anna\n" and peer.steps == 3 * life
+            assert ready.read_text() == "anna\n" and peer.steps == 3 * run
             for _ in range(3):
                 peer.step()
-        assert not ready.exists() and peer.steps == 3 * (life + 1)
+        assert not ready.exists() and peer.steps == 3 * (run + 1)
     _made.clear()
-    asked = Peer(nn.Linear(2, 1))
-    assert asked.resume()
-    with asked:
-        assert asked.steps == 6
+    third = Peer(nn.Linear(2, 1))
+    assert third.resume()
+    with third:
+        assert third.steps == 6
 
 
 @pytest.mark.live
-def test_a_file_without_a_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_ready_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RUMOR_READY", str(tmp_path / "no" / "ready"))
     with pytest.raises(ConfigError, match="RUMOR_READY"), Peer(nn.Linear(2, 1)):
         pass
 
 
 @pytest.mark.parametrize(("tasks", "warns"), [("2", True), ("1", False)])
-def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_warned_of(
+def test_separate_torchruns_on_slurm_nodes_log_a_warning(
     caplog: pytest.LogCaptureFixture, tasks: str, warns: bool
 ) -> None:
     _warn_once.cache_clear()
@@ -235,25 +237,25 @@ def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_warned_of(
         ("[1-2].rack", ["1.rack", "2.rack"]),
     ],
 )
-def test_a_list_is_written_out(text: str, hosts: list[str]) -> None:
+def test_host_lists_are_expanded(text: str, hosts: list[str]) -> None:
     assert list(expand(text)) == hosts
 
 
-def test_counts_are_written_out() -> None:
+def test_task_counts_are_expanded() -> None:
     assert expand_counts("72(x3),8,128(x2)") == (72, 72, 72, 8, 128, 128)
 
 
 @pytest.mark.parametrize(
-    ("read", "says", "texts"),
+    ("read", "message", "texts"),
     [
         (expand, "list of hosts", ("", ",", "a,,b", "a b", "node[1-2", "node1-2]", "node[[1-2]]")),
         (expand, "range such as", ("node[]", "node[a-b]", "node[3-1]", "node[1-2,]", "n[٣]")),
         (expand_counts, "not a list of counts", ("", "2(3)", "x", "1,")),
     ],
 )
-def test_what_is_no_list_of_hosts_or_counts_is_refused(
-    read: Callable[[str], object], says: str, texts: Sequence[str]
+def test_malformed_host_lists_and_counts_are_refused(
+    read: Callable[[str], object], message: str, texts: Sequence[str]
 ) -> None:
     for text in texts:
-        with pytest.raises(ConfigError, match=says):
+        with pytest.raises(ConfigError, match=message):
             read(text)

@@ -1,4 +1,4 @@
-"""What a script's peer takes from the environment, and what it keeps."""
+"""Settings that the peer of a script takes from the environment."""
 
 import re
 from dataclasses import replace
@@ -11,7 +11,7 @@ from rumor.gossip import DPSGD, ConfigError, GoSGD
 from rumor.train import Peer, PeerConfig, environment
 from rumor.train.runtime.script.environment import resolve_config
 
-TOLD = {
+VARIABLES = {
     "RUMOR_ID": "anna",
     "RUMOR_RULE": "sgp",
     "RUMOR_SEED": "7",
@@ -31,9 +31,9 @@ TOLD = {
 }
 
 
-def test_a_peer_finds_its_settings() -> None:
-    told = environment(TOLD)
-    config = told.fill(PeerConfig())
+def test_a_peer_reads_its_settings_from_the_environment() -> None:
+    env = environment(VARIABLES)
+    config = env.fill(PeerConfig())
     assert (config.id, config.rule, config.seed, config.signals) == ("anna", "sgp", 7, True)
     assert not config.remote_stop
     assert config.key == Path("m1.key").absolute()
@@ -41,18 +41,18 @@ def test_a_peer_finds_its_settings() -> None:
     assert config.join == ("tcp://node-a:7700", "tcp://node-b:7700")
     assert (config.protocol.wire, config.protocol.dead_s) == ("float16", 7.0)
     assert config.metrics_port == 9101 and config.frozen_may_differ
-    assert config.out == Path("somewhere").absolute() == told.out
-    assert (told.index, told.count, str(told.device)) == (1, 3, "cpu")
+    assert config.out == Path("somewhere").absolute() == env.out
+    assert (env.index, env.count, str(env.device)) == (1, 3, "cpu")
 
 
-def test_what_the_script_says_counts_and_that_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    config = environment(TOLD).fill(PeerConfig(rule=GoSGD(p=0.5), id="berta"))
+def test_settings_of_the_script_win_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    config = environment(VARIABLES).fill(PeerConfig(rule=GoSGD(p=0.5), id="berta"))
     assert config.id == "berta" and isinstance(config.rule, GoSGD)
     assert "RUMOR_RULE=sgp is not used" in caplog.text
 
 
 def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in TOLD.items():
+    for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     rule = DPSGD()
     peer = Peer(nn.Linear(2, 1), PeerConfig(seed=3, signals=False, topology="star"), rule=rule)
@@ -81,14 +81,14 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
         ({"INDEX": "0", "COUNT": "0"}, "RUMOR_INDEX is 0 and RUMOR_COUNT 0: "),
     ],
 )
-def test_what_makes_no_sense_is_named(variables: dict[str, str], message: str) -> None:
-    given = {f"RUMOR_{name}": text for name, text in variables.items()}
+def test_invalid_variables_are_named_in_the_error(variables: dict[str, str], message: str) -> None:
+    prefixed = {f"RUMOR_{name}": text for name, text in variables.items()}
     with pytest.raises(ConfigError, match=re.escape(message)):
-        environment(given | {"RUMOR_CLUSTER": "none"}).fill(PeerConfig())
+        environment(prefixed | {"RUMOR_CLUSTER": "none"}).fill(PeerConfig())
 
 
 @pytest.mark.parametrize(
-    ("config", "given"),
+    ("config", "arguments"),
     [
         (None, {"topology": "exponential", "rule": "gosgd", "seed": 0, "signals": False}),
         (PeerConfig(topology="exponential", rule="gosgd", seed=0, signals=False), {}),
@@ -98,41 +98,41 @@ def test_what_makes_no_sense_is_named(variables: dict[str, str], message: str) -
         ),
     ],
 )
-def test_what_is_given_counts_also_where_it_is_the_default(
-    config: PeerConfig | None, given: dict[str, object]
+def test_explicit_settings_win_even_if_they_equal_the_default(
+    config: PeerConfig | None, arguments: dict[str, object]
 ) -> None:
-    found = resolve_config(config, given, environment(TOLD | {"RUMOR_TOPOLOGY": "ring"}))
+    found = resolve_config(config, arguments, environment(VARIABLES | {"RUMOR_TOPOLOGY": "ring"}))
     settings = (found.topology, found.rule, found.seed, found.signals)
     assert settings == ("exponential", "gosgd", 0, False)
     assert (found.id, found.linger_s) == ("anna", 30.0)
 
 
-def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
+def test_each_further_peer_of_a_process_has_its_own_ports_and_folders() -> None:
     places = {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
-    told = environment(TOLD | places)
-    first, name = told.of_swarm(None, [])
-    assert name == "" and first == told
-    second, name = told.of_swarm(None, [""])
+    env = environment(VARIABLES | places)
+    first, name = env.of_swarm(None, [])
+    assert name == "" and first == env
+    second, name = env.of_swarm(None, [""])
     assert (name, second.fields["rendezvous"]) == ("swarm-2", Path("/meet/swarm-2"))
     assert second.fields["out"] == Path("somewhere/swarm-2").absolute()
     assert second.fields["join"] == ("tcp://node-a:7703", "tcp://node-b:7703")
     assert (second.fields["bind"], second.fields["metrics_port"]) == ("tcp://0.0.0.0:7703", 9104)
-    named, name = told.of_swarm("fold", [])
+    named, name = env.of_swarm("fold", [])
     assert (name, named.fields["rendezvous"]) == ("fold", Path("/meet/fold"))
-    assert named.fields["join"] == told.fields["join"]
+    assert named.fields["join"] == env.fields["join"]
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "checkpoints", "taken"])
-def test_a_name_of_a_swarm_that_cannot_be_is_refused(name: str) -> None:
+def test_an_invalid_swarm_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"swarm is {name!r}")):
-        environment(TOLD).of_swarm(name, ["taken"])
+        environment(VARIABLES).of_swarm(name, ["taken"])
 
 
 def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
-    told = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "node-a"}
-    told |= {"MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    variables = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "node-a"}
+    variables |= {"MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
     joined = [
-        environment(told | {"RANK": rank, "LOCAL_RANK": rank}).of_swarm(None, before)[0].placed
+        environment(variables | {"RANK": rank, "LOCAL_RANK": rank}).of_swarm(None, before)[0].placed
         for before in ([], ["", "swarm-2"])
         for rank in ("0", "1")
     ]

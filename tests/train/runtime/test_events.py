@@ -1,4 +1,4 @@
-"""What happens among the members, told twice: in words, and as rows."""
+"""Membership events are logged in words and written as rows."""
 
 import logging
 import time
@@ -25,7 +25,7 @@ from rumor.train.runtime.telling import events as module
 from rumor.train.runtime.telling.events import Events, is_told, note_death
 from rumor.train.storage.jsonl import read_metrics
 
-NOTED: list[tuple[Event, str | None, str | None, str]] = [
+EVENTS: list[tuple[Event, str | None, str | None, str]] = [
     (Founded(), "founded", None, "founded a swarm"),
     (Joined("a"), "joined", "a", "a copy of a's"),
     (PeerMet("b"), "met", "b", "met b"),
@@ -45,8 +45,8 @@ NOTED: list[tuple[Event, str | None, str | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "name", "peer", "words"), NOTED)
-def test_an_event_is_a_line_for_people_and_a_row_for_programs(
+@pytest.mark.parametrize(("event", "name", "peer", "words"), EVENTS)
+def test_an_event_is_logged_and_written_as_a_row(
     event: Event,
     name: str | None,
     peer: str | None,
@@ -54,7 +54,7 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What is about nobody's life is only said."""
+    """Events that do not concern a member of the swarm are only logged."""
     before_s = time.time()
     events = Events(tmp_path)
     with caplog.at_level(logging.INFO, "rumor"):
@@ -68,7 +68,7 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
         assert before_s <= row["unix_s"] <= time.time() and row["t_s"] >= 0
 
 
-def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_a_later_incarnation_appends_to_the_same_file(tmp_path: Path) -> None:
     for peer in ("a", "b"):
         events = Events(tmp_path)
         events.tell(PeerMet(peer))
@@ -79,7 +79,7 @@ def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:
     assert [row["peer"] for row in read_metrics(tmp_path / "events.jsonl")] == ["a", "b"]
 
 
-def test_each_death_is_read_once_and_a_torn_line_costs_itself(
+def test_each_death_is_read_once_and_torn_lines_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_DEATHS_EVERY_S", 0.0)

@@ -1,4 +1,4 @@
-"""All peers are killed in mid-run and come back from their checkpoints, each a process."""
+"""All peers, each a process, are killed in mid-run and resume from their checkpoints."""
 
 import json
 from multiprocessing.process import BaseProcess
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 IDS = ("a", "b", "c")
 EVERY = 50
 MORE = 400
-"""Steps of the second life of the peer that was the farthest; others take more."""
+"""Steps after the restart of the peer that had taken most; others take more."""
 
 # Of 5 undisturbed runs like this, the worst peer ended with 0.961; of 5 with the restart, 0.964.
 ACCURACY_MIN = 0.94
@@ -32,15 +32,15 @@ ACCURACY_MIN = 0.94
 QUICK: dict[str, Any] = timing("local") | {"found_s": 1.0}
 
 
-def started(folder: Path, steps: int, *, resume: bool) -> list[BaseProcess]:
-    given: dict[str, Any] = {"step_s_min": 0.004, "checkpoint_every": f"{EVERY}steps"}
+def start_swarm(folder: Path, steps: int, *, resume: bool) -> list[BaseProcess]:
+    options: dict[str, Any] = {"step_s_min": 0.004, "checkpoint_every": f"{EVERY}steps"}
     swarm: dict[str, Any] = {"founders": len(IDS), "rendezvous": folder / "r"}
     swarm |= {"rule": GoSGD(p=0.3), "protocol": ProtocolConfig(**QUICK)}
     processes: list[BaseProcess] = []
     for id in IDS:
-        config = RunConfig(steps=steps, resume=resume, **given)
-        told = (config, PeerConfig(id=id, out=folder / id, **swarm))
-        processes.append(PROCESSES.Process(target=run, args=told))
+        config = RunConfig(steps=steps, resume=resume, **options)
+        arguments = (config, PeerConfig(id=id, out=folder / id, **swarm))
+        processes.append(PROCESSES.Process(target=run, args=arguments))
         processes[-1].start()
     return processes
 
@@ -49,9 +49,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
     return read_metrics(folder / "metrics.jsonl")
 
 
-def killed(folder: Path) -> dict[str, int]:
-    """How many rows of metrics each peer had written when all were killed."""
-    first = started(folder, 10**9, resume=False)
+def kill_swarm(folder: Path) -> dict[str, int]:
+    """Start a swarm and kill it; return how many rows of metrics each peer had written."""
+    first = start_swarm(folder, 10**9, resume=False)
 
     def have_checkpoints() -> bool:
         assert all(process.is_alive() for process in first), "one ended early"
@@ -67,10 +67,10 @@ def killed(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.extended
-def test_a_swarm_whose_peers_all_died_goes_on_to_the_same_accuracy(tmp_path: Path) -> None:
-    written = killed(tmp_path)
+def test_a_swarm_of_killed_peers_resumes_to_the_same_accuracy(tmp_path: Path) -> None:
+    written = kill_swarm(tmp_path)
     steps = MORE + max(rows_of(tmp_path / id)[-1]["step"] for id in IDS)
-    for process in started(tmp_path, steps, resume=True):
+    for process in start_swarm(tmp_path, steps, resume=True):
         process.join(LIMIT_S)
         assert process.exitcode == 0
     accounts: list[Account] = []
@@ -81,14 +81,14 @@ def test_a_swarm_whose_peers_all_died_goes_on_to_the_same_accuracy(tmp_path: Pat
         assert report["accuracy"] >= ACCURACY_MIN
         rows = rows_of(tmp_path / id)
         last, first = rows[n_rows - 1]["step"], rows[n_rows]["step"]
-        # A row each ten steps, a checkpoint each fifty, of which those that were being written may
-        # be lost.
+        # A row every ten steps, a checkpoint every fifty; those being written at the kill may be
+        # lost.
         assert first % EVERY == 10 and EVERY < first <= last + 10
         assert 3 * steps <= report["swarm_steps"] <= 6 * steps
-        lives = read_ledgers(tmp_path / id)
-        assert len(lives) == 2
-        accounts += lives
-        dead.add(lives[0].life)
+        incarnations = read_ledgers(tmp_path / id)
+        assert len(incarnations) == 2
+        accounts += incarnations
+        dead.add(incarnations[0].life)
     whole = audit(accounts, dead)
     assert whole.balanced and whole.held > 0
     assert whole.held + whole.burned + whole.died == whole.founded

@@ -29,7 +29,7 @@ FRAMES: dict[str, Any] = {
 }
 
 
-class Adding(Member):
+class AddingMember(Member):
     """A peer that adds its number to its model at every step."""
 
     def __init__(
@@ -37,7 +37,7 @@ class Adding(Member):
     ) -> None:
         self.model, self.number, self.steps = linear(0.0), number, steps
         self.history: list[torch.Tensor] = []
-        """What the bias was after each step."""
+        """The bias after each step."""
         config = settings(
             f"p{number}",
             rule=rule,
@@ -60,8 +60,8 @@ class Adding(Member):
         time.sleep(0.002 * self.number)
 
 
-def ended(members: list[Adding]) -> Audit:
-    """Wait until all have ended in order, and count what they hold."""
+def finish_and_audit(members: list[AddingMember]) -> Audit:
+    """Wait until all members have finished, and audit their ledgers."""
     for member in members:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
@@ -70,9 +70,9 @@ def ended(members: list[Adding]) -> Audit:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", [spec_of(name) for name in RULES])
-def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
-    members = [Adding(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
-    account = ended(members)
+def test_a_swarm_finishes_with_all_its_weight(rule: str, tmp_path: Path) -> None:
+    members = [AddingMember(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
+    account = finish_and_audit(members)
     shards = requirements_of(make_rule(rule)).shards
     assert account.balanced and account.held == account.founded == 3 * shards * ONE
     models = torch.stack([member.model.bias.detach() for member in members])
@@ -82,7 +82,7 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
     if rule == "local-sgd:h=5":
         torch.testing.assert_close(models, torch.full((3, 3), 30.0), rtol=1e-5, atol=0)
     if rule == "seasgd":
-        # Each has read the center at the end, whose moves are those of the three models.
+        # Each peer has read the center at the end, and all three models have moved it.
         assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
         assert 5 < models.mean() < 60
     if rule == "allreduce":
@@ -103,8 +103,8 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
 def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_path: Path) -> None:
     """Gradient tracking, step by step: ``x+ = W (x - u + c)``, ``c+ = W (c - u) + u``."""
     rounds, rule = 12, "gradient-tracking"
-    members = [Adding(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
-    ended(members)
+    members = [AddingMember(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
+    finish_and_audit(members)
     x, c, u = np.zeros(3), np.zeros(3), -np.arange(3.0)
     w = np.full((3, 3), 1 / 3)
     for round in range(rounds):
@@ -114,80 +114,80 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     assert np.ptp(c) > 1
 
 
-def survivors(folder: Path, rule: str) -> list[Adding]:
-    """Two of three that train until their `steps` are set, of which one has fallen silent."""
-    members = [Adding(n, folder, rule, steps=10**9, count=3, dead_s=4.0) for n in range(3)]
+def survivors(folder: Path, rule: str) -> list[AddingMember]:
+    """Kill one of three members; return the others, which train until their `steps` are set."""
+    members = [AddingMember(n, folder, rule, steps=10**9, count=3, dead_s=4.0) for n in range(3)]
     until(lambda: all(len(member.history) >= 10 for member in members))
     members.pop().die()
     return members
 
 
-def ended_after(members: list[Adding], steps: int) -> Audit:
-    """Let each take so many steps more, and all end."""
+def run_and_audit(members: list[AddingMember], steps: int) -> Audit:
+    """Let each member take *steps* more steps, finish, and audit all ledgers."""
     goals = [(member, len(member.history) + steps) for member in members]
     until(lambda: all(member.error or len(member.history) >= goal for member, goal in goals))
     for member in members:
         member.steps = 0
-    return ended(members)
+    return finish_and_audit(members)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ELASTIC)
-def test_when_a_peer_falls_silent_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
+def test_outer_rounds_continue_without_a_silent_peer(name: str, tmp_path: Path) -> None:
     members = survivors(tmp_path, f"{name}:h=3")
-    # More than two rounds, so that the one in which it died is over.
-    held = ended_after(members, 9).held
-    # A few units that were under way to the third one, or from it, may be where nobody can tell.
+    # More than two rounds, so that the round in which the peer died is over.
+    held = run_and_audit(members, 9).held
+    # A few units that were in flight to or from the dead peer may be unaccounted for.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
 
 
 @pytest.fixture
 def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four peers, two are told that they run on another machine."""
+    """Make two of four peers believe that they run on another machine."""
     machine = "rumor.train.runtime.opening._host"
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
 
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("two_machines")
-def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None:
-    members = [Adding(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
-    account = ended(members)
+def test_machines_gossip_while_peers_of_one_machine_stay_equal(tmp_path: Path) -> None:
+    members = [AddingMember(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
+    account = finish_and_audit(members)
     assert account.balanced and account.held == account.founded == 4 * ONE
     for one, other in (members[:2], members[2:]):
         found = [torch.stack(each.history[:20]) for each in (one, other)]
         torch.testing.assert_close(*found, rtol=1e-5, atol=0)
     models = torch.stack([member.model.bias.detach() for member in members])
-    # By themselves one machine comes to 30 (0 + 1) / 2, and the other to 30 (2 + 3) / 2.
+    # Alone, one machine would reach 30 (0 + 1) / 2 = 15, and the other 30 (2 + 3) / 2 = 75.
     assert 16 < models.mean() < 74
     torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
 
 
 @pytest.mark.extended
-def test_when_a_peer_falls_silent_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
+def test_a_synchronous_rule_fails_and_names_the_silent_peer(tmp_path: Path) -> None:
     for member in survivors(tmp_path, "dpsgd"):
         member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
-        told = "p2 died in round .*dpsgd cannot continue without it"
-        assert re.search(told, str(member.error), re.DOTALL)
+        message = "p2 died in round .*dpsgd cannot continue without it"
+        assert re.search(message, str(member.error), re.DOTALL)
 
 
-def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_the_rule(
+def test_training_begins_only_after_the_first_exchange_of_the_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A swarm is founded by whichever thread learns that all are there."""
+    """Either thread of a peer may found the swarm, once it knows that all founders are present."""
     exchange, done, early = SharedCenters.exchange, set[str](), list[str]()
 
-    def slowly(segments: SharedCenters, effect: Exchange, vector: Vector) -> None:
+    def exchange_slowly(segments: SharedCenters, effect: Exchange, vector: Vector) -> None:
         time.sleep(0.2)
         exchange(segments, effect, vector)
         done.add(segments.life[0])
 
-    monkeypatch.setattr(SharedCenters, "exchange", slowly)
+    monkeypatch.setattr(SharedCenters, "exchange", exchange_slowly)
 
     def member(name: str) -> Member:
-        given: dict[str, Any] = {"rule": "seasgd", "rendezvous": tmp_path, "founders": 2}
-        peer = Peer(linear(), settings(name, leave_s=0.1, **given))
+        options: dict[str, Any] = {"rule": "seasgd", "rendezvous": tmp_path, "founders": 2}
+        peer = Peer(linear(), settings(name, leave_s=0.1, **options))
         peer.on_start(lambda: early.extend({name} - done))
         return Member(peer)
 
@@ -196,19 +196,19 @@ def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_th
 
 
 @pytest.mark.extended
-def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
-    # Founders of different models found a swarm each at first, and the master of one that has
-    # come to its end before the others come over leaves alone.
-    given: dict[str, Any] = {"rule": "seasgd:progress=master,master=p1", "linger_s": 30.0}
-    given |= {"rendezvous": tmp_path / "meeting", "founders": 3}
-    peers = [Peer(linear(0.0), settings(f"p{n}", **given)) for n in range(3)]
+def test_the_end_of_a_master_ends_the_loops_of_its_peers(tmp_path: Path) -> None:
+    # Founders with different models would found one swarm each at first, and a master that finished
+    # before the others had joined its swarm would leave alone.
+    options: dict[str, Any] = {"rule": "seasgd:progress=master,master=p1", "linger_s": 30.0}
+    options |= {"rendezvous": tmp_path / "meeting", "founders": 3}
+    peers = [Peer(linear(0.0), settings(f"p{n}", **options)) for n in range(3)]
 
-    def twenty() -> None:
+    def step_until_twenty() -> None:
         peers[1].step()
         if peers[1].steps == 20:
             members[1].halt.set()
 
-    members = [Member(peer, twenty if peer is peers[1] else None) for peer in peers]
+    members = [Member(peer, step_until_twenty if peer is peers[1] else None) for peer in peers]
     for member in members:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
@@ -217,10 +217,10 @@ def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("two_machines")
-def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
+def test_two_level_allreduce_keeps_all_models_equal(tmp_path: Path) -> None:
     rule = "allreduce:levels=2"
-    members = [Adding(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
-    account = ended(members)
+    members = [AddingMember(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
+    account = finish_and_audit(members)
     assert account.balanced and account.held == account.founded == 4 * ONE
     for step in range(19):
         one, *others = [member.history[step] for member in members]
@@ -228,16 +228,16 @@ def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_when_a_peer_falls_silent_those_who_share_its_center_go_on(tmp_path: Path) -> None:
+def test_peers_that_share_a_center_continue_without_a_silent_peer(tmp_path: Path) -> None:
     members = survivors(tmp_path, "seasgd")
-    # Nobody had pushed anything before the third one was gone.
-    assert ended_after(members, 20).held == 2 * ONE
+    # No peer had pushed a share before the third died.
+    assert run_and_audit(members, 20).held == 2 * ONE
     assert torch.equal(members[0].model.bias, members[1].model.bias)
 
 
 @pytest.mark.extended
-def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
-    members = [Adding(n, tmp_path, "allreduce", steps=10**9, count=2) for n in range(2)]
+def test_a_started_synchronous_swarm_refuses_newcomers(tmp_path: Path) -> None:
+    members = [AddingMember(n, tmp_path, "allreduce", steps=10**9, count=2) for n in range(2)]
     try:
         until(lambda: min(len(member.history) for member in members) >= 3)
         late = Peer(linear(), settings("late", rule="allreduce", join=(members[0].address,)))

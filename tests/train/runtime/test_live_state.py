@@ -1,4 +1,4 @@
-"""What is neither averaged nor constant: a newcomer has its donor's, a resumed peer its own."""
+"""Local state: a joining peer copies that of its donor, a lone resumed peer restores its own."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ LOCAL = ("teacher", "queue", "head")
 
 
 class Everything(nn.Module):
-    """A student, its teacher, a queue with its place, a head of one's own, extra state."""
+    """A student, its teacher, a queue with its position, a local head, and extra state."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Everything(nn.Module):
         self.seen = {"sum": self.seen["sum"] + inputs.sum(), "kinds": {*self.seen["kinds"], 1}}
 
     def state(self) -> dict[str, Tensor]:
-        """All of it, as tensors."""
+        """The whole state as tensors."""
         found = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         state = {name: tensor.detach().clone() for name, tensor in found.items()}
         return state | {"seen": self.seen["sum"].clone()}
@@ -75,8 +75,8 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, bool]:
 
 
 def peer_of(model: Everything, id: str, **changes: Any) -> tuple[Peer, torch.optim.Optimizer]:
-    given: dict[str, Any] = {"rule": GoSGD(p=0.5), "local": LOCAL} | changes
-    peer = Peer(model, settings(id, times={"found_s": 0.05}, **given))
+    options: dict[str, Any] = {"rule": GoSGD(p=0.5), "local": LOCAL} | changes
+    peer = Peer(model, settings(id, times={"found_s": 0.05}, **options))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=0.01)
     if not {"checkpoint", "out"}.isdisjoint(changes):
@@ -84,7 +84,7 @@ def peer_of(model: Everything, id: str, **changes: Any) -> tuple[Peer, torch.opt
     return peer, optimizer
 
 
-def test_a_lone_peer_that_resumes_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
+def test_a_resumed_lone_peer_ends_like_an_uninterrupted_peer(tmp_path: Path) -> None:
     def run(name: str, stop: int, *, resumes: bool) -> dict[str, Tensor]:
         model = Everything(0)
         checkpoint = CheckpointConfig(folder=tmp_path / name, every="5steps")
@@ -107,7 +107,7 @@ def test_a_lone_peer_that_resumes_ends_as_one_that_never_stopped(tmp_path: Path)
     assert kept.isdisjoint({"backbone.weight", "untouched"})
 
 
-def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_path: Path) -> None:
+def test_new_and_resumed_peers_join_with_the_state_of_the_donor(tmp_path: Path) -> None:
     founder = Everything(0)
     peer, optimizer = peer_of(founder, "founder")
     with peer:
@@ -116,13 +116,13 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
             peer.step()
         donors = founder.state()
         own = {"cache": False}
-        # It trains nothing meanwhile.
+        # The founder does not train meanwhile.
         with turning(lambda: peer._running().step(trained=False)):
             for resumes in (False, True):
                 checkpoint = CheckpointConfig(folder=tmp_path, every="1steps")
-                given = {"join": (peer.address,), "join_timeout_s": 60, "checkpoint": checkpoint}
+                options = {"join": (peer.address,), "join_timeout_s": 60, "checkpoint": checkpoint}
                 model = Everything(1)
-                newcomer, its_optimizer = peer_of(model, "b", **given)
+                newcomer, its_optimizer = peer_of(model, "b", **options)
                 assert newcomer.resume() is resumes
                 mine = model.state()
                 with newcomer:
@@ -131,19 +131,19 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
                     assert apart == own
                     assert torch.equal(joined["cache"], mine["cache"])
                     assert model.seen["kinds"] == {0, 1}
-                    # Steps go on where they stood; weight comes with the copy, and is not restored.
+                    # Steps are restored; weight comes with the copy instead.
                     assert newcomer.steps == resumes and 0 < newcomer.weight < 1
                     model.train_step(its_optimizer)
                     newcomer.step()
                     newcomer.save_checkpoint(wait=True)
                     newcomer.leave()
-                # What the leaver handed on is a share, and moves what is averaged alone.
+                # The share that the leaving peer handed on moves only averaged tensors.
                 averaged = ("student.weight", "student.bias")
                 donors |= {name: founder.state()[name] for name in averaged}
 
 
 @pytest.mark.extended
-def test_the_model_file_names_what_is_local_and_has_tensors_alone(tmp_path: Path) -> None:
+def test_the_model_file_lists_local_tensors_and_omits_extra_state(tmp_path: Path) -> None:
     model = Everything(0)
     peer, optimizer = peer_of(model, "solo", out=tmp_path)
     with peer:
@@ -156,7 +156,7 @@ def test_the_model_file_names_what_is_local_and_has_tensors_alone(tmp_path: Path
 
 
 @pytest.mark.extended
-def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start() -> None:
+def test_an_undeclared_teacher_and_unsupported_extra_state_are_refused() -> None:
     model = Everything(0)
     peer, optimizer = peer_of(model, "solo", local=())
     with pytest.raises(TrainingError, match=r"teacher\.weight is frozen.*\('teacher"), peer:

@@ -1,4 +1,4 @@
-"""Shares on their way take no more memory than is allowed, and no weight is lost by it."""
+"""Shares in flight stay within the memory bound, and no weight is lost."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from ..members import Member, accounts, settings, swarm
 
 pytestmark = pytest.mark.live
 
-# 1.2 MB: offered, and not sent in one message.
+# 1.2 MB: too large for one message, so a share is offered first.
 ROWS = 3000
 
 
@@ -30,10 +30,10 @@ def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def peer(id: str, out: Path, join: str | None = None, *, shared_memory: bool = True) -> Peer:
-    given: dict[str, Any] = {"rule": GoSGD(p=1.0), "topology": "complete", "linger_s": 5.0}
-    given["log_every"] = 1
+    options: dict[str, Any] = {"rule": GoSGD(p=1.0), "topology": "complete", "linger_s": 5.0}
+    options["log_every"] = 1
     times = {"shared_memory": shared_memory}
-    config = settings(id, times=times, out=out / id, join=join or (), **given)
+    config = settings(id, times=times, out=out / id, join=join or (), **options)
     return Peer(nn.Linear(100, ROWS), config)
 
 
@@ -42,7 +42,7 @@ def peer(id: str, out: Path, join: str | None = None, *, shared_memory: bool = T
 def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path) -> None:
     members = [Member(peer("a", tmp_path)).entered()]
     for id in "bcd":
-        # One of them reads no memory of others, and all else is for sockets.
+        # Peer b does not use shared memory, so its shares travel over sockets.
         late = peer(id, tmp_path, members[0].address, shared_memory=id != "b")
         members.append(Member(late).entered())
     with swarm(*members):
@@ -63,11 +63,11 @@ def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     hashed: list[Vector] = []
     anchor = Vector.anchor
 
-    def noted(vector: Vector) -> bytes:
+    def record(vector: Vector) -> bytes:
         hashed.append(vector)
         return anchor(vector)
 
-    monkeypatch.setattr(Vector, "anchor", noted)
+    monkeypatch.setattr(Vector, "anchor", record)
     founder = Member(peer("a", tmp_path)).entered()
     with swarm(founder, Member(peer("b", tmp_path, founder.address))) as members:
         assert len({member.peer.stats().swarm for member in members}) == 1
@@ -75,19 +75,19 @@ def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.extended
-def test_memory_that_was_not_used_for_a_while_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    given_back: list[None] = []
+def test_idle_memory_is_freed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[None] = []
     monkeypatch.setattr(buffers, "_BOUNDED_BYTES_MIN", 0)
     monkeypatch.setattr(Memory.free_idle, "__defaults__", (0.2,))
-    monkeypatch.setattr(buffers, "give_pages_back", lambda: given_back.append(None))
+    monkeypatch.setattr(buffers, "give_pages_back", lambda: returned.append(None))
     with Peer(nn.Linear(100, ROWS), settings("a")) as peer:
         peer._vector.memory.lend(1 << 20, "snapshots")
         assert peer.stats().memory.idle_bytes == 1 << 20
         until(lambda: peer.stats().memory.idle_bytes == 0)
-        until(lambda: given_back)
+        until(lambda: returned)
 
 
-def test_a_rule_that_waits_has_all_the_memory_it_needs() -> None:
+def test_a_synchronous_rule_has_no_memory_bound() -> None:
     assert not Peer(nn.Linear(2000, 2000), rule=DPSGD())._vector.memory.is_bounded
     assert Peer(nn.Linear(2000, 2000))._vector.memory.is_bounded
     with pytest.raises(ConfigError, match=r"memory_models is 1: it must be at least 2"):

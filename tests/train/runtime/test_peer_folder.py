@@ -1,4 +1,4 @@
-"""Checkpoints in one's own loop: what is registered comes back, whatever has happened."""
+"""Checkpoints in a custom training loop: registered objects are restored after any stop."""
 
 import gc
 import logging
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 
 class Loop:
-    """A training loop as anybody would write it."""
+    """A typical training loop."""
 
     def __init__(self, config: PeerConfig) -> None:
         torch.manual_seed(0)
@@ -58,20 +58,20 @@ def config(folder: Path, **changes: Any) -> PeerConfig:
     return settings(changes.pop("id", None), checkpoint=checkpoint, **changes)
 
 
-def unwritten(peer: Peer) -> None:
-    """Enter, and end without a word, as a crash."""
+def crash(peer: Peer) -> None:
+    """Enter the peer and close it without leaving, as in a crash."""
     peer.__enter__()
     peer._close()
 
 
-def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_crashed_peer_resumes_from_its_last_checkpoint(tmp_path: Path) -> None:
     loop = Loop(config(tmp_path))
     with pytest.raises(ZeroDivisionError), loop.peer:
         loop.train(7)
         assert loop.peer._folder._writer.wait()
         raise ZeroDivisionError
-    told = "holds checkpoints of an earlier incarnation"
-    with pytest.raises(ConfigError, match=told), Loop(config(tmp_path)).peer:
+    message = "holds checkpoints of an earlier incarnation"
+    with pytest.raises(ConfigError, match=message), Loop(config(tmp_path)).peer:
         pass
     other = Peer(nn.Linear(3, 4), config(tmp_path))
     with pytest.raises(ConfigError, match=r"0\.weight \(4, 3\) float32 in it"):
@@ -82,9 +82,9 @@ def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
     assert again.scheduler.last_epoch == 5 and again.optimizer.param_groups[0]["lr"] == 0.025
 
 
-def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Path) -> None:
+def test_a_peer_killed_before_its_first_checkpoint_keeps_its_id(tmp_path: Path) -> None:
     first = Loop(config(tmp_path))
-    unwritten(first.peer)
+    crash(first.peer)
     second = Loop(config(tmp_path))
     assert not second.peer.resume()
     with second.peer:
@@ -94,7 +94,7 @@ def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Pat
         named.peer.resume()
 
 
-def test_objects_may_be_registered_after_resuming_if_the_state_is_theirs(tmp_path: Path) -> None:
+def test_objects_registered_after_resuming_must_fit_the_state(tmp_path: Path) -> None:
     with (first := Loop(config(tmp_path))).peer:
         first.train(4)
     linear, normed = nn.Linear(3, 4), nn.BatchNorm1d(4)
@@ -116,7 +116,7 @@ def test_objects_may_be_registered_after_resuming_if_the_state_is_theirs(tmp_pat
 
 
 @pytest.mark.extended
-def test_without_a_folder_nothing_is_kept() -> None:
+def test_checkpoint_calls_are_refused_without_a_folder() -> None:
     peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0))
     for call in (peer.resume, peer.register, peer.save_checkpoint):
         with pytest.raises(LocalProtocolError):
@@ -129,7 +129,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 
 @pytest.mark.extended
-def test_what_outgrows_checkpoints_does_not_end_training(
+def test_an_unsupported_object_does_not_end_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Odd:
@@ -149,7 +149,7 @@ def test_what_outgrows_checkpoints_does_not_end_training(
 
 
 @pytest.mark.extended
-def test_a_diverged_model_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_diverged_model_is_not_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (loop := Loop(config(tmp_path, every=100))).peer:
         loop.train(1)
         assert loop.peer.save_checkpoint(wait=True)
@@ -163,7 +163,7 @@ def test_a_diverged_model_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureF
 
 @pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.5"])
-def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) -> None:
+def test_the_anchor_is_restored_from_the_checkpoint(tmp_path: Path, wire: str) -> None:
     with (first := Loop(config(tmp_path, times={"wire": wire}))).peer:
         swarm = first.peer._running().protocol.swarm
         first.train(6)
@@ -177,14 +177,14 @@ def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) ->
 
 
 FOUND = {"found_alone_s": LIMIT_S}
-"""A peer that returns finds its swarm here, however long that takes."""
+"""A returning peer waits this long for its swarm before it founds another."""
 
 
 @contextmanager
-def a_member(folder: Path, **changes: Any) -> Iterator[tuple[Loop, dict[str, Any]]]:
-    """A founder that goes on taking turns without changing its model, and what joins it."""
-    given: dict[str, Any] = {"times": FOUND, "rule": GoSGD(p=1e-9), "every": 10**9}
-    loop = Loop(config(folder, id="a", **given | changes))
+def running_founder(folder: Path, **changes: Any) -> Iterator[tuple[Loop, dict[str, Any]]]:
+    """Run a founder whose model does not change; yield it and the settings that join it."""
+    options: dict[str, Any] = {"times": FOUND, "rule": GoSGD(p=1e-9), "every": 10**9}
+    loop = Loop(config(folder, id="a", **options | changes))
     with loop.peer:
         with turning(loop.peer.step):
             yield loop, {"id": "b", "times": FOUND, "join": (loop.peer.address or "",)}
@@ -192,13 +192,13 @@ def a_member(folder: Path, **changes: Any) -> Iterator[tuple[Loop, dict[str, Any
 
 
 @pytest.mark.extended
-def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path) -> None:
-    """Its folder was lost, and its clock went back."""
-    with a_member(tmp_path / "a") as (_, joins):
+def test_a_peer_starts_after_the_last_incarnation_that_its_swarm_knows(tmp_path: Path) -> None:
+    """Its folder is lost, and its clock has gone back."""
+    with running_founder(tmp_path / "a") as (_, joins):
         later = time.time_ns() // 10**6 + 3_600_000
         (tmp_path / "old").mkdir()
         note_incarnation(tmp_path / "old", "b", later)
-        unwritten(Loop(config(tmp_path / "old", **joins)).peer)
+        crash(Loop(config(tmp_path / "old", **joins)).peer)
         with (second := Loop(config(tmp_path / "new", **joins))).peer:
             assert second.peer._running().protocol.account.incarnation > later + 1
             assert second.peer.weight > 0
@@ -207,8 +207,8 @@ def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path
 
 
 @pytest.mark.extended
-def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
-    with a_member(tmp_path / "a", out=tmp_path / "a") as (one, joins):
+def test_members_are_recorded_for_the_next_incarnation(tmp_path: Path) -> None:
+    with running_founder(tmp_path / "a", out=tmp_path / "a") as (one, joins):
         with (two := Loop(config(tmp_path / "b", out=tmp_path / "b", **joins))).peer:
             folder = two.peer._folder
             folder._note._since_s -= 60
@@ -222,7 +222,7 @@ def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path) -> None:
+def test_checkpoints_are_written_on_request_and_at_intervals(tmp_path: Path) -> None:
     with (loop := Loop(config(tmp_path, every=4))).peer:
         with pytest.raises(LocalProtocolError, match="before `with`"):
             loop.peer.resume()
@@ -235,7 +235,7 @@ def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path)
 
 
 @pytest.mark.extended
-def test_a_disk_that_fails_does_not_end_training(
+def test_a_failing_disk_does_not_end_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(number: int) -> None:
@@ -251,17 +251,17 @@ def test_a_disk_that_fails_does_not_end_training(
     assert not list(tmp_path.glob("checkpoint*"))
 
 
-def keeping(folder: Path) -> Peer:
+def checkpointed_peer(folder: Path) -> Peer:
     return Peer(linear(), settings("p", checkpoint=CheckpointConfig(folder=folder, every="never")))
 
 
-def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
-    with keeping(tmp_path) as running:
+def test_resuming_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
+    with checkpointed_peer(tmp_path) as running:
         running.step()
         assert running.save_checkpoint(wait=True)
         (tmp_path / "checkpoint-000002.safetensors.draft").write_text("growing")
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        second = keeping(tmp_path)
+        second = checkpointed_peer(tmp_path)
         values = second._vector.flats[0].clone()
         with pytest.raises(ConfigError, match="is in use"):
             second.resume()
@@ -270,37 +270,37 @@ def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
-    with keeping(tmp_path) as first:
+def test_a_resumed_peer_that_never_runs_releases_its_folder(tmp_path: Path) -> None:
+    with checkpointed_peer(tmp_path) as first:
         first.step()
-    assert keeping(tmp_path).resume()
+    assert checkpointed_peer(tmp_path).resume()
     gc.collect()
     lock_folder(tmp_path).close()
 
 
 @pytest.mark.extended
-def test_the_clock_of_a_peer_is_one_that_goes_on_while_the_machine_sleeps(
+def test_the_clock_of_a_peer_runs_while_the_machine_sleeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[float] = []
+    readings: list[float] = []
 
-    def slept() -> float:
-        told.append(uptime_s() + 100_000.0 * len(told))
-        return told[-1]
+    def uptime_after_sleep() -> float:
+        readings.append(uptime_s() + 100_000.0 * len(readings))
+        return readings[-1]
 
-    with keeping(tmp_path) as running:
-        monkeypatch.setattr("rumor.train.runtime.runner.uptime_s", slept)
+    with checkpointed_peer(tmp_path) as running:
+        monkeypatch.setattr("rumor.train.runtime.runner.uptime_s", uptime_after_sleep)
         running.step()
-        assert told
+        assert readings
 
 
 @pytest.mark.parametrize("name", ["model", "anchor", "rng", "own", "ema.shadow"])
-def test_names_of_other_tensors_are_refused(tmp_path: Path, name: str) -> None:
+def test_reserved_and_dotted_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} cannot be the name"):
-        keeping(tmp_path).register(**{name: nn.Linear(2, 2)})
+        checkpointed_peer(tmp_path).register(**{name: nn.Linear(2, 2)})
 
 
-def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:
+def test_a_checkpoint_records_memory_order_and_frozen_parameters(tmp_path: Path) -> None:
     def peer(value: float, memory_format: torch.memory_format = torch.channels_last) -> Peer:
         model: Any = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 2))
         model[0].requires_grad_(False)

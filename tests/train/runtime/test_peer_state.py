@@ -1,4 +1,4 @@
-"""The state of a peer in checkpoints of somebody else's."""
+"""The state of a peer in the checkpoints of another library."""
 
 import json
 from pathlib import Path
@@ -26,43 +26,43 @@ def peer_of(
     return Peer(nn.Linear(size, size), settings(id, times=times, **changes), checkpoints=False)
 
 
-def trained(peer: Peer, steps: int) -> dict[str, Any]:
+def train(peer: Peer, steps: int) -> dict[str, Any]:
     with peer:
         for _ in range(steps):
             peer.step()
         return peer.state_dict()
 
 
-def test_a_peer_goes_on_as_its_next_incarnation(tmp_path: Path) -> None:
-    # Nothing else is in it than what JSON has.
-    state = json.loads(json.dumps(trained(peer_of(out=tmp_path), 3)))
+def test_a_restored_peer_continues_as_its_next_incarnation(tmp_path: Path) -> None:
+    # The state has only types of JSON.
+    state = json.loads(json.dumps(train(peer_of(out=tmp_path), 3)))
     assert state["steps"] == 3 and state["weight"] == 1.0 and state["addresses"] == []
     back = peer_of(out=tmp_path)
     back.load_state_dict(state)
     assert (back.id, back.steps) == (state["id"], 3)
-    after = trained(back, 2)
+    after = train(back, 2)
     assert after["steps"] == 5 and after["clock"] == {state["id"]: 5}
     assert after["swarm"] == state["swarm"] and after["incarnation"] > state["incarnation"]
-    lives = read_ledgers(tmp_path)
-    assert len(lives) == 2 and audit(lives).balanced
+    accounts = read_ledgers(tmp_path)
+    assert len(accounts) == 2 and audit(accounts).balanced
     assert not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.extended
-def test_without_a_folder_incarnations_still_grow() -> None:
-    state = trained(peer_of("a"), 1)
-    # A clock that went back by an hour.
+def test_incarnations_grow_without_a_folder() -> None:
+    state = train(peer_of("a"), 1)
+    # As if the clock had gone back by an hour.
     state["incarnation"] += 3_600_000
     back = peer_of("a")
     back.load_state_dict(state)
-    assert trained(back, 1)["incarnation"] == state["incarnation"] + 1
+    assert train(back, 1)["incarnation"] == state["incarnation"] + 1
 
 
-def test_it_finds_the_others_by_what_it_knew() -> None:
+def test_a_restored_peer_rejoins_by_its_saved_addresses() -> None:
     with (one := peer_of("one")), turning(one.step):
-        state = trained(peer_of("two", join=one.address or ""), 1)
+        state = train(peer_of("two", join=one.address or ""), 1)
         assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
-        # It is not told where the others are.
+        # The restored peer gets no address to join.
         back = peer_of("two", found_alone_s=LIMIT_S)
         back.load_state_dict(state)
         with back:
@@ -70,37 +70,39 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
 
 
 @pytest.mark.extended
-def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
-    wired: dict[str, Any] = {"times": {"wire": "int8"}}
-    state = trained(peer_of("a", **wired), 2)
+def test_the_anchor_is_restored_if_the_wire_needs_it() -> None:
+    options: dict[str, Any] = {"times": {"wire": "int8"}}
+    state = train(peer_of("a", **options), 2)
     (anchor,) = state["anchor"]
-    back = peer_of("a", **wired)
+    back = peer_of("a", **options)
     back.load_state_dict(state)
     assert back._vector.anchor_flats is not None
     assert torch.equal(back._vector.anchor_flats[0], anchor)
-    assert trained(back, 1)["swarm"] == state["swarm"]
-    other = peer_of("a", size=30, **wired)
+    assert train(back, 1)["swarm"] == state["swarm"]
+    other = peer_of("a", size=30, **options)
     with pytest.raises(TrainingError, match="its anchor is another"):
         other.load_state_dict(state)
     assert other.steps == 0
 
 
 @pytest.mark.extended
-def test_the_state_of_another_peer_gives_its_steps_alone(caplog: pytest.LogCaptureFixture) -> None:
-    state = trained(peer_of("a"), 3)
+def test_the_state_of_another_peer_restores_only_its_steps(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    state = train(peer_of("a"), 3)
     other = peer_of("b")
     other.load_state_dict(state)
     assert (other.id, other.steps) == ("b", 3)
     assert "the state is of peer a: b joins as a newcomer" in caplog.text
-    assert trained(other, 1)["swarm"] != state["swarm"]
+    assert train(other, 1)["swarm"] != state["swarm"]
 
 
-def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
+def test_the_state_before_joining_has_only_id_and_steps() -> None:
     assert peer_of("a").state_dict() == {"id": "a", "steps": 0}
     other = peer_of()
     other.load_state_dict({"id": "a", "steps": 4})
     assert (other.id, other.steps) == ("a", 4)
-    trained(other, 1)
+    train(other, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
         {"steps": 1, "incarnation": None},
     ],
 )
-def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
+def test_an_invalid_state_is_refused_and_changes_nothing(state: dict[str, Any]) -> None:
     peer = peer_of()
     with pytest.raises(TrainingError, match="this is not a peer's state"):
         peer.load_state_dict(state)
@@ -122,8 +124,8 @@ def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
 
 
 @pytest.mark.extended
-def test_a_peer_that_runs_takes_up_no_state() -> None:
+def test_a_running_peer_refuses_to_load_a_state() -> None:
     with peer_of() as peer:
-        for take_up in (peer.resume, lambda: peer.load_state_dict({"steps": 1})):
+        for load in (peer.resume, lambda: peer.load_state_dict({"steps": 1})):
             with pytest.raises(LocalProtocolError, match="resume before"):
-                take_up()
+                load()

@@ -1,4 +1,4 @@
-"""The place of a peer in a list of addresses that all peers are given."""
+"""The address of a peer in a list of addresses that all peers share."""
 
 import socket
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ HERE, THERE = "node-a.test", "node-b.test"
 
 
 @pytest.fixture(autouse=True)
-def of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names: one of this machine, one of another."""
+def _host_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Host names, one of this machine and one of another."""
     real, known = socket.getaddrinfo, {HERE: "127.0.1.1", THERE: "192.0.2.1"}
 
     def look_up(host: str, *given: Any, **more: Any) -> Any:
@@ -52,7 +52,7 @@ def test_a_peer_listens_at_the_address_of_its_machine(ports: list[int]) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
-def test_a_second_peer_of_a_machine_takes_the_next_port(ports: list[int], kind: int) -> None:
+def test_a_second_peer_on_a_machine_takes_the_next_port(ports: list[int], kind: int) -> None:
     # Another process has the port, or has only claimed it so far.
     with socket.socket(socket.AF_INET, kind) as taken:
         taken.bind(("127.0.0.1", ports[0]))
@@ -61,7 +61,7 @@ def test_a_second_peer_of_a_machine_takes_the_next_port(ports: list[int], kind: 
         placed = take_place(PeerConfig(join=f"{THERE}:{ports[0]},{HERE}:{ports[0]}"))
         assert placed.bind == f"tcp://0.0.0.0:{ports[1]}"
         assert placed.named() == f"{HERE}-{ports[1]}"
-        # The next one in the list comes first.
+        # The next address in the list is tried before the next port.
         join = f"localhost:{ports[0]},127.0.0.1:{ports[1]}"
         placed = take_place(PeerConfig(join=join))
         assert placed.bind == f"tcp://127.0.0.1:{ports[1]}"
@@ -80,13 +80,13 @@ def test_a_second_peer_of_a_machine_takes_the_next_port(ports: list[int], kind: 
         {},
     ],
 )
-def test_otherwise_its_place_stays(settings: dict[str, Any]) -> None:
+def test_other_settings_stay_unchanged(settings: dict[str, Any]) -> None:
     config = PeerConfig(**settings)
     assert take_place(config) == config
     assert config.named().startswith("own-") and config.named() != config.named()
 
 
-def test_behind_a_router_it_has_the_address_that_it_advertises(ports: list[int]) -> None:
+def test_a_peer_behind_a_router_takes_its_advertised_address(ports: list[int]) -> None:
     join = f"192.0.2.1:{ports[0]},192.0.2.2:{ports[0]}"
     placed = take_place(PeerConfig(join=join, advertise=f"192.0.2.2:{ports[0]}"))
     assert placed.bind == f"tcp://0.0.0.0:{ports[0]}" and placed.named() == f"192.0.2.2-{ports[0]}"

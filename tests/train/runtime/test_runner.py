@@ -1,4 +1,4 @@
-"""What the network thread hands over, in what order, and what it does not wait for."""
+"""The send queue of the network thread: the order of messages, and waits for snapshots."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -19,7 +19,7 @@ from ..letters import send
 
 
 class Sockets:
-    """Notes what is sent to whom."""
+    """Fake sockets that record each message and its receiver."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[PeerId, str]] = []
@@ -33,8 +33,8 @@ class Sockets:
         self.sent.append((peer, "part"))
 
 
-def sending(queue: FakeQueue, sockets: Sockets) -> tuple[SendQueue, TensorStore, int]:
-    """What the network thread sends, a store whose first snapshot a device copies, its size."""
+def make_queue(queue: FakeQueue, sockets: Sockets) -> tuple[SendQueue, TensorStore, int]:
+    """A send queue, a store whose first snapshot a device still copies, and its size in bytes."""
     vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
     store = TensorStore(vector)
     store.take(Snapshot(1, "x"))
@@ -42,29 +42,29 @@ def sending(queue: FakeQueue, sockets: Sockets) -> tuple[SendQueue, TensorStore,
     return SendQueue(cast(Any, sockets), store, Counters()), store, size
 
 
-def refused(envelope: Envelope) -> None:
+def on_refused(envelope: Envelope) -> None:
     raise AssertionError(envelope)
 
 
-def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_follow() -> None:
+def test_a_pending_snapshot_delays_only_messages_that_must_follow_it() -> None:
     queue, sockets = FakeQueue(), Sockets()
-    jobs, store, size = sending(queue, sockets)
-    said: list[tuple[PeerId, Body]] = [("b", Query(1)), ("b", Grant(5, 64)), ("c", Query(2))]
-    controls = [send(None, 0, to=to, body=body) for to, body in said]
+    jobs, store, size = make_queue(queue, sockets)
+    messages: list[tuple[PeerId, Body]] = [("b", Query(1)), ("b", Grant(5, 64)), ("c", Query(2))]
+    controls = [send(None, 0, to=to, body=body) for to, body in messages]
     jobs.jobs.extend([send(1, size), *controls, Release(1), Part("b"), Part("c")])
     for _ in range(2):
-        jobs.flush(refused)
+        jobs.flush(on_refused)
         assert sockets.sent == [("b", "Grant"), ("c", "Query"), ("c", "part")]
     assert queue.waited == [] and len(jobs.jobs) == 4
     queue.finish()
-    jobs.flush(refused)
+    jobs.flush(on_refused)
     assert sockets.sent[3:] == [("b", "Chunk"), ("b", "Query"), ("b", "part")]
     assert queue.waited == [] and not jobs.jobs and not store._snapshots
 
 
-def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None:
+def test_the_final_flush_waits_for_pending_snapshots() -> None:
     queue, sockets = FakeQueue(), Sockets()
-    jobs, _, size = sending(queue, sockets)
+    jobs, _, size = make_queue(queue, sockets)
     jobs.jobs.extend([send(1, size)])
-    jobs.flush(refused, wait=True)
+    jobs.flush(on_refused, wait=True)
     assert sockets.sent == [("b", "Chunk")] and queue.waited

@@ -1,4 +1,4 @@
-"""A search for a swarm: seeds behind a name, and what a peer says it waits for."""
+"""A search for a swarm: seeds behind a DNS name, and the reasons that a peer reports."""
 
 import re
 import socket
@@ -31,14 +31,14 @@ def runtime_of(
     refused: tuple[str, str] = ("", ""),
     **changes: Any,
 ) -> Any:
-    """A runtime that has greeted these, and knows who listens at some of them."""
+    """A fake runtime that has greeted these addresses and knows the members at some of them."""
     members = [
         Entry(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
         for a in ("me", *live)
     ]
     phase = changes.pop("phase", Phase.SEEKING)
     protocol = SimpleNamespace(phase=phase, table=SimpleNamespace(live=lambda: members))
-    given = {
+    options = {
         "queue": SimpleNamespace(greeted=dict.fromkeys(greeted)),
         "transport": SimpleNamespace(
             keyring=None, refusal=lambda address: refused[1] if address == refused[0] else ""
@@ -53,14 +53,14 @@ def runtime_of(
         "outlived": None,
         "ended_by": "",
     }
-    return SimpleNamespace(**given | changes)
+    return SimpleNamespace(**options | changes)
 
 
 MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
 
 
 @pytest.mark.parametrize(
-    ("greeted", "given", "said"),
+    ("greeted", "options", "message"),
     [
         ((), {}, "no peer has answered yet"),
         ((), {"ended_by": STOPPED}, "no peer has answered yet"),
@@ -86,7 +86,7 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
             {"refused": ("tcp://b:1", "has no keys")},
             "tcp://b:1 has no keys; tcp://a:1 does not answer",
         ),
-        # Of hundreds of addresses, a few are named.
+        # Only a few of hundreds of addresses are named.
         (
             MANY,
             {"live": (MANY[3], MANY[200])},
@@ -95,18 +95,20 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
         ),
     ],
 )
-def test_a_peer_says_its_wants(greeted: Sequence[str], given: dict[str, Any], said: str) -> None:
-    given = dict(given)
-    config = PeerConfig(join=given.pop("join", ()))
-    runtime, stop = runtime_of(*greeted, **given), threading.Event()
-    if not given.get("ended_by"):
+def test_a_stopped_search_reports_the_state_of_each_address(
+    greeted: Sequence[str], options: dict[str, Any], message: str
+) -> None:
+    options = dict(options)
+    config = PeerConfig(join=options.pop("join", ()))
+    runtime, stop = runtime_of(*greeted, **options), threading.Event()
+    if not options.get("ended_by"):
         stop.set()
-    with pytest.raises(TransportError, match=f"^stopped while joining: {re.escape(said)}$"):
+    with pytest.raises(TransportError, match=f"^stopped while joining: {re.escape(message)}$"):
         search.Search(runtime, config, "me", NEW).run(stop)
     assert stop.is_set()
 
 
-def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path) -> None:
+def test_founders_of_a_resumed_run_wait_for_each_other(tmp_path: Path) -> None:
     joined: list[object] = []
     stop = threading.Event()
     runtime = runtime_of(
@@ -132,7 +134,7 @@ SWARM = "swarm.test"
 
 
 class Names:
-    """A name server that can be changed."""
+    """A fake name server whose hosts can be changed."""
 
     def __init__(self) -> None:
         self.hosts: list[str] = []
@@ -154,7 +156,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
     yield made
 
 
-def test_a_seed_is_an_address_or_a_name_of_many() -> None:
+def test_a_seed_is_an_address_or_a_dns_name() -> None:
     assert parse_seed(" dns:swarm.ns.svc:7700") == "dns:swarm.ns.svc:7700"
     assert parse_seed("node-a:7700") == "tcp://node-a:7700"
     assert PeerConfig(join="dns:swarm, node-a").join == ("dns:swarm:7700", "tcp://node-a:7700")
@@ -165,11 +167,11 @@ def test_a_seed_is_an_address_or_a_name_of_many() -> None:
         PeerConfig(advertise="dns:swarm:7700")
 
 
-def test_all_addresses_of_a_name_but_the_own_one_are_asked_as_they_change(names: Names) -> None:
-    asked: list[Sequence[str]] = []
+def test_a_dns_seed_follows_changing_addresses_and_skips_its_own(names: Names) -> None:
+    requested: list[Sequence[str]] = []
     runtime = runtime_of(
         phase=Phase.TRAINING,
-        call=lambda method, **arguments: asked.append(arguments["seeds"]),
+        call=lambda method, **arguments: requested.append(arguments["seeds"]),
         addresses=("tcp://10.0.0.1:7700",),
     )
     config = PeerConfig(join=("tcp://node-a:1", f"dns:{SWARM}:7700"))
@@ -178,13 +180,13 @@ def test_all_addresses_of_a_name_but_the_own_one_are_asked_as_they_change(names:
         names.hosts = hosts
         named.run(threading.Event())
     some = ("tcp://node-a:1", "tcp://10.0.0.2:7700", "tcp://[fd00::3]:7700")
-    assert asked == [some[:1], some, some]
+    assert requested == [some[:1], some, some]
 
 
-def test_nobody_founds_whose_only_name_does_not_resolve_yet(names: Names) -> None:
-    asked: list[object] = []
+def test_a_peer_with_an_unresolved_dns_seed_does_not_found(names: Names) -> None:
+    calls: list[object] = []
     runtime = runtime_of(
-        phase=Phase.TRAINING, call=lambda method, **arguments: asked.append(method)
+        phase=Phase.TRAINING, call=lambda method, **arguments: calls.append(method)
     )
     stop = threading.Event()
     stop.set()
@@ -194,11 +196,11 @@ def test_nobody_founds_whose_only_name_does_not_resolve_yet(names: Names) -> Non
         found.run(stop)
     names.hosts = ["10.0.0.2"]
     found.run(stop)
-    assert asked == ["join"]
+    assert calls == ["join"]
 
 
 @pytest.mark.live
-def test_peers_find_one_another_by_a_name(names: Names) -> None:
+def test_peers_find_each_other_by_dns_name(names: Names) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     names.hosts = ["127.0.0.2", "127.0.0.3"]

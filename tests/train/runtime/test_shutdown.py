@@ -1,4 +1,4 @@
-"""Leaving: told to stop, a peer goes at once, and its weight finds an heir, if there is one."""
+"""Leaving: a stopped peer leaves at once and hands its weight to another peer, if there is one."""
 
 import logging
 import socket
@@ -25,17 +25,17 @@ pytestmark = pytest.mark.live
 
 
 def config(id: str, **changes: Any) -> PeerConfig:
-    """Whoever waits ``leave_s`` or a ``linger_s`` like that out waits for eleven days."""
-    given: dict[str, Any] = {"rule": GoSGD(p=1e-9), "leave_s": 1e6}
-    return settings(id, **given | changes)
+    """Settings whose ``leave_s`` is eleven days, so that waiting for it to pass fails the test."""
+    options: dict[str, Any] = {"rule": GoSGD(p=1e-9), "leave_s": 1e6}
+    return settings(id, **options | changes)
 
 
-def founded(**changes: Any) -> Peer:
+def founding_peer(**changes: Any) -> Peer:
     return Peer(linear(), config("a", **changes))
 
 
-def joined(founder: Peer, **changes: Any) -> Peer:
-    """A second peer that has become a copy of the founder, and runs."""
+def joined_peer(founder: Peer, **changes: Any) -> Peer:
+    """A second peer that runs with a copy of the founder's model."""
     peer = Peer(linear(), config("b", join=(founder.address or "",), **changes))
     with turning(founder.step):
         peer.__enter__()
@@ -43,19 +43,21 @@ def joined(founder: Peer, **changes: Any) -> Peer:
 
 
 @pytest.mark.extended
-def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixture) -> None:
-    with founded() as founder:
-        joined(founder)._close()  # without a word, as a crash
+def test_a_dead_neighbor_does_not_keep_a_peer_from_leaving(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with founding_peer() as founder:
+        joined_peer(founder)._close()  # without leaving, as in a crash
         with caplog.at_level(logging.WARNING, "rumor"):
             founder.leave()
     assert "left although" in caplog.text and "a weight of 0.5" in caplog.text
 
 
-def test_who_has_handed_all_on_is_gone_without_a_word(
+def test_a_peer_that_hands_on_all_weight_leaves_without_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with founded(out=tmp_path / "a") as founder:
-        peer = joined(founder, out=tmp_path / "b")
+    with founding_peer(out=tmp_path / "a") as founder:
+        peer = joined_peer(founder, out=tmp_path / "b")
         with turning(founder.step), caplog.at_level(logging.WARNING, "rumor"):
             peer.leave()
             until(lambda: founder.members == ("a",))
@@ -68,8 +70,8 @@ def test_who_has_handed_all_on_is_gone_without_a_word(
 
 
 @pytest.mark.extended
-def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
-    with founded() as founder:
+def test_a_finished_peer_leaves_at_once_when_stopped() -> None:
+    with founding_peer() as founder:
         ours = config("b", join=founder.address or "", linger_s=1e6)
         with turning(founder.step):
             member = Member(Peer(linear(), ours)).entered()
@@ -83,8 +85,8 @@ def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
         founder.leave()
 
 
-class OnceItHolds(threading.Event):
-    """Is set as soon as a peer that joins holds any weight."""
+class SetOnFirstWeight(threading.Event):
+    """An event that is set once a joining peer holds weight."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__()
@@ -96,17 +98,17 @@ class OnceItHolds(threading.Event):
         return self.weight > 0
 
 
-def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
+def test_a_newcomer_stopped_while_joining_hands_on_its_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy comes in eight shards, one after the other."""
+    """The copy arrives in eight shards, one after the other."""
     shares = RuleContext.shares
     monkeypatch.setattr(RuleContext, "shares", lambda turn: shares(turn)[:1])  # one each turn
-    given: dict[str, Any] = {"times": {"shards_per_push": 1}, "shards": 8}
-    with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
+    options: dict[str, Any] = {"times": {"shards_per_push": 1}, "shards": 8}
+    with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **options)) as founder:
         join = founder.address or ""
-        newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))
-        newcomer._stop = stop = OnceItHolds(newcomer)
+        newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **options))
+        newcomer._stop = stop = SetOnFirstWeight(newcomer)
         with turning(founder.step):
             member = Member(newcomer)
             member.end()
@@ -118,10 +120,10 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
 
 
 @pytest.mark.extended
-def test_a_neighbor_that_takes_long_steps_is_waited_for() -> None:
-    """It answers after its own step, long after the leaver's neighbors usually do."""
-    with founded() as founder:
-        peer = joined(founder)
+def test_a_leaving_peer_waits_for_a_slow_neighbor() -> None:
+    """The neighbor answers only after its own step, much later than usual."""
+    with founding_peer() as founder:
+        peer = joined_peer(founder)
         timer = threading.Timer(1.0, founder.step)
         timer.start()
         peer.leave()
@@ -141,7 +143,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.extended
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
-def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
+def test_a_peer_is_reachable_at_each_of_its_addresses() -> None:
     several = ("tcp://127.0.0.1:*", "tcp://[::1]:*")
     with Peer(linear(), config("a", bind=several)) as founder:
         addresses = founder.stats().addresses
@@ -155,21 +157,21 @@ def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
 
 
 @pytest.mark.extended
-def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
+def test_a_run_stopped_while_merging_leaves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     merges, merge = threading.Event(), Peer.merge
 
-    def merging(peer: Peer, timeout_s: float = 30.0) -> MergeResult:
+    def signal_and_merge(peer: Peer, timeout_s: float = 30.0) -> MergeResult:
         merges.set()
         return merge(peer, timeout_s)
 
-    monkeypatch.setattr(Peer, "merge", merging)
+    monkeypatch.setattr(Peer, "merge", signal_and_merge)
     with Peer(load_task("digits", seed=0).model(), config("a")) as founder:
         stop, reports = threading.Event(), list[Any]()
-        given = config("b", join=(founder.address or "",), linger_s=1e6, out=tmp_path / "b")
+        joining = config("b", join=(founder.address or "",), linger_s=1e6, out=tmp_path / "b")
         thread = threading.Thread(
-            target=lambda: reports.append(run(RunConfig(steps=2), given, stop=stop))
+            target=lambda: reports.append(run(RunConfig(steps=2), joining, stop=stop))
         )
         thread.start()
         while thread.is_alive():

@@ -1,4 +1,4 @@
-"""What a peer answers to observers: bounded, decodable, seldom, and without a trace."""
+"""Status replies of a peer to observers: their contents and their bounds."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -41,14 +41,14 @@ from ..letters import letter
 HELLO = Hello(members=(), rooted=False, reply=False)
 
 
-def trains(id: str, addresses: tuple[str, ...] = ()) -> Member:
+def training_member(id: str, addresses: tuple[str, ...] = ()) -> Member:
     return Member(id, 1, 1, Phase.TRAINING, 5, addresses)
 
 
 class World:
-    """All that a desk looks at."""
+    """Everything that a `StatusDesk` reads."""
 
-    def __init__(self, told: Callable[[], Mapping[str, float]] = dict) -> None:
+    def __init__(self, measured: Callable[[], Mapping[str, float]] = dict) -> None:
         self.now = 0.0
         self.counters, self.events = Counters(), Events(None)
         self.me = Member("me", 3, 1, Phase.TRAINING, 12)
@@ -76,14 +76,14 @@ class World:
         )
         settings = {"rule": "gosgd", "odd": "a\nb" + "x" * 300}
         self.desk = StatusDesk(settings, self.events, self.stats, clock=lambda: self.now)
-        self.told = told
+        self.measured = measured
 
     def stats(self) -> PeerStats:
         return PeerStats(
             id="me",
             counters=self.counters,
             memory=MemoryUse(model_bytes=40, staged_bytes=8),
-            measured=self.told(),
+            measured=self.measured(),
             **protocol_stats(cast(Protocol, self.protocol)),
         )
 
@@ -91,7 +91,7 @@ class World:
         return glance(cast(Protocol, self.protocol))
 
     def answer(self, **question: Any) -> Status:
-        """Ask, and read the answer as it travels."""
+        """Ask the desk, and decode its reply from the wire."""
         found = self.desk.answer(Inquire(**question), self.look)
         parts = encode(letter(found, source="watcher"))
         assert sum(map(len, parts)) < HEADER_BYTES_MAX
@@ -100,7 +100,7 @@ class World:
         return body
 
 
-def test_a_status_says_what_is_held_counted_and_measured() -> None:
+def test_a_status_reports_weights_counters_and_measurements() -> None:
     world = World(lambda: {"loss": math.nan, "accuracy": 0.5})
     world.counters.count(ShareMixed("p0", ONE, 4))
     world.counters.count(ShareMixed("p0", ONE, 2))
@@ -111,7 +111,7 @@ def test_a_status_says_what_is_held_counted_and_measured() -> None:
     assert figures["weight"] == 0.5 and figures["escrow"] == 0.25
     assert (figures["mixed"], figures["staleness_steps_sum"]) == (2, 6)
     assert figures["staleness_steps_max"] == 4 and figures["queue"] == 2
-    # A model that has diverged.
+    # The NaN loss of a diverged model becomes infinity.
     assert figures["loss"] == math.inf and figures["accuracy"] == 0.5
     assert (figures["model_bytes"], figures["memory_bytes"]) == (40, 8)
     assert dict(status.settings) == {"rule": "gosgd", "odd": "a?b" + "x" * 253}
@@ -119,7 +119,7 @@ def test_a_status_says_what_is_held_counted_and_measured() -> None:
     assert world.desk.answer(Inquire(), world.look, ("p1",)).awaits == ("p1",)
 
 
-def test_why_shares_came_to_nothing_is_counted() -> None:
+def test_reasons_for_skipped_and_refused_shares_are_counted() -> None:
     world = World()
     for effect in (PushSkipped("no credit"), PushSkipped("no credit"), ShareRefused("p0", "late")):
         world.counters.count(effect)
@@ -131,9 +131,9 @@ def test_why_shares_came_to_nothing_is_counted() -> None:
     assert world.counters.refused == 101
 
 
-def test_links_say_what_has_passed() -> None:
+def test_links_report_their_traffic() -> None:
     world = World()
-    world.live = [trains("p0"), trains("p1")]
+    world.live = [training_member("p0"), training_member("p1")]
     counters = world.counters
     counters.count(Entry(Kind.PUSHED, ONE // 4, "p0", 1, 1))
     counters.count(Entry(Kind.PUSHED, ONE // 4, "p1", 1, 2))
@@ -145,16 +145,16 @@ def test_links_say_what_has_passed() -> None:
     assert link.roundtrip_s == 0.0
     link.asked_s = 0.0
     counters.note_received(letter(HELLO, source="p1"), 10)
-    told = {link.peer: link for link in world.answer().links}
-    assert list(told) == ["p0", "p1"]
-    assert (told["p0"].pushes, told["p0"].in_flight, told["p0"].shares_memory) == (1, 1, True)
-    assert (told["p1"].refusals, told["p1"].in_flight) == (1, 0)
-    assert told["p1"].roundtrip_s > 0 and told["p0"].roundtrip_s == 0
+    links = {link.peer: link for link in world.answer().links}
+    assert list(links) == ["p0", "p1"]
+    assert (links["p0"].pushes, links["p0"].in_flight, links["p0"].shares_memory) == (1, 1, True)
+    assert (links["p1"].refusals, links["p1"].in_flight) == (1, 0)
+    assert links["p1"].roundtrip_s > 0 and links["p0"].roundtrip_s == 0
 
 
-def test_of_many_links_those_with_traffic_are_told() -> None:
+def test_only_the_busiest_of_many_links_are_reported() -> None:
     world = World()
-    world.live = [trains(f"p{n}") for n in range(200)]
+    world.live = [training_member(f"p{n}") for n in range(200)]
     for n in range(200):
         world.counters.link(f"p{n}").bytes_sent = n
     links = world.answer().links
@@ -162,7 +162,7 @@ def test_of_many_links_those_with_traffic_are_told() -> None:
     assert min(link.bytes_sent for link in links) == 200 - LINKS_TOLD_MAX
 
 
-def test_events_are_told_from_the_one_that_is_known() -> None:
+def test_a_status_reports_events_after_a_given_number() -> None:
     world = World()
     for number in range(300):
         world.events.tell(PeerDied(f"p{number}"))
@@ -174,10 +174,10 @@ def test_events_are_told_from_the_one_that_is_known() -> None:
     assert world.answer(events_after=300).events == ()
 
 
-def test_members_are_told_with_what_is_thought_of_them() -> None:
+def test_members_are_reported_with_their_standing() -> None:
     world = World()
-    world.live = [trains("a", ("tcp://a:1",)), trains("b"), trains("c")]
-    world.dead, world.departed = [trains("d")], ("old",)
+    world.live = [training_member("a", ("tcp://a:1",)), training_member("b"), training_member("c")]
+    world.dead, world.departed = [training_member("d")], ("old",)
     for event in (PeerSuspected("b"), PeerSuspected("c"), PeerRecovered("c")):
         world.events.tell(event)
     status = world.answer(members=True)
@@ -189,7 +189,7 @@ def test_members_are_told_with_what_is_thought_of_them() -> None:
         ("old", Standing.LEFT),
     ]
     assert status.members[-1].member.step == 7 and not status.more
-    # Its launcher has seen its process end.
+    # The launcher has seen the process of this peer end.
     world.events.mark_dead("old")
     world.events.tell(PeerLeft("old"))
     assert world.answer(members=True).members[-1].standing is Standing.DEAD
@@ -198,10 +198,10 @@ def test_members_are_told_with_what_is_thought_of_them() -> None:
     assert not world.events.doubted()[1]
 
 
-def test_a_large_table_is_told_in_pages_that_fit_whatever_members_call_themselves() -> None:
+def test_a_large_member_table_is_reported_in_bounded_pages() -> None:
     world = World()
     long = tuple(f"tcp://{'h' * 240}:{n}" for n in range(16))
-    world.live = [trains(f"{n:04}" + "n" * 60, long if n % 2 else ()) for n in range(600)]
+    world.live = [training_member(f"{n:04}" + "n" * 60, long if n % 2 else ()) for n in range(600)]
     found, more = [""], [True]
     while more[-1]:
         world.now += 1.0
