@@ -1,4 +1,4 @@
-"""A swarm of vectors under any rule, one measurement after another: what `simulate` wraps up."""
+"""A swarm of vectors under any rule, measured point by point: the core of `simulate`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -60,7 +60,7 @@ def fleet_of(*faults: Fault, **settings: Any) -> Fleet:
 
 
 def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Fleet:
-    """Let time pass, and audit all units repeatedly."""
+    """Run the fleet until it is over or *until_s*, and audit all units repeatedly."""
     while not fleet.over and fleet.now < until_s:
         fleet.run(min(until_s, fleet.now + every_s), 10**9)
         found = fleet.audit()

@@ -1,5 +1,4 @@
-"""Wherever a merge says that it is complete, models are within the tolerance: every rule, whatever
-the pace of peers and the speed of their links."""
+"""A complete merge leaves models within the tolerance, for every rule, pace and link speed."""
 
 from dataclasses import replace
 
@@ -33,14 +32,14 @@ def parameters(swarm: Swarm, peer: str) -> Tensor:
 
 
 @pytest.mark.parametrize("name", RULE_NAMES)
-def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -> None:
+def test_a_complete_merge_leaves_models_within_the_tolerance(name: str) -> None:
     settings = fitting(name)
     task = wide().trained_with(momentum=settings.pop("momentum", None))
     protocol = replace(QUICK, merge_rounds=ProtocolConfig().merge_rounds)
     swarm = Swarm(task, peers=4, network=UNEQUAL, protocol=protocol, seed=1, **settings)
     swarm.slow("peer-3", 7)
     swarm.run(3.0)
-    # Only the stall of a rule that waits could hold this up; no number of turns is asserted.
+    # Only a stalled rule could exceed this limit; the number of turns is not asserted.
     assert swarm.finish(1000.0)
     assert swarm.audit().balanced
     models = {peer: parameters(swarm, peer) for peer in swarm.peers}

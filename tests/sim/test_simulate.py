@@ -1,4 +1,4 @@
-"""`simulate` as a user calls it: what it gives, and what it refuses."""
+"""`simulate` as a user calls it: its results, and the settings that it refuses."""
 
 import math
 import random
@@ -67,7 +67,7 @@ def test_curves_begin_before_the_first_step_and_end_with_the_last() -> None:
     assert (np.diff(series["bytes_sent"]) >= 0).all()
 
 
-def test_time_ends_a_run_where_it_is_asked_to() -> None:
+def test_a_run_stops_at_the_requested_virtual_time() -> None:
     run = simulate(task=tiny(), workers=2, topology="ring", time_s=1.55, slow=("1:5",))
     assert run.summary["virtual_time_s"] == 1.55
     assert run.workers["steps"].tolist() == [15, 3]
@@ -78,27 +78,27 @@ def test_time_ends_a_run_where_it_is_asked_to() -> None:
 def test_a_share_from_a_peer_that_is_ahead_is_not_stale(decide: str) -> None:
     run = simulate(task=tiny(), workers=4, p=0.5, speeds="1x:75%,8x:25%", decide=decide)
     stale = run.series["staleness_steps"]
-    # Most shares come from the fast one; those that it mixes are far behind.
+    # Most shares come from the fast worker; the shares that it mixes are far behind.
     assert np.nanmin(stale) >= 0 and 1 < run.summary["staleness_steps"] < 40
 
 
-def test_progress_is_told_within_a_window_and_changes_nothing(
+def test_progress_is_reported_within_a_window_and_changes_no_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings: dict[str, Any] = {"task": tiny(), "workers": 4, "eval_every": 40, "p": 0.5}
-    told: list[Progress] = []
-    quiet = simulate(**settings, progress=told.append)
-    assert [one.steps for one in told][:2] == [0, 0], "once it is known to be valid"
+    reports: list[Progress] = []
+    quiet = simulate(**settings, progress=reports.append)
+    assert [one.steps for one in reports][:2] == [0, 0], "two reports before the first step"
     monkeypatch.setattr("rumor.sim.results.progress._TELL_S", 0.0)
-    often: list[Progress] = []
-    run = simulate(**settings, progress=often.append)
+    frequent: list[Progress] = []
+    run = simulate(**settings, progress=frequent.append)
     assert run.summary["digest"] == quiet.summary["digest"]
-    steps, times = [one.steps for one in often], [one.time_s for one in often]
+    steps, times = [one.steps for one in frequent], [one.time_s for one in frequent]
     assert steps == sorted(steps) and steps[-1] == 160 and times == sorted(times)
-    assert len(set(steps)) >= 20 > len(told)
+    assert len(set(steps)) >= 20 > len(reports)
 
 
-def test_the_mean_of_given_vectors_is_what_workers_agree_on() -> None:
+def test_workers_agree_on_the_mean_of_their_vectors() -> None:
     values = np.arange(12.0).reshape(4, 3)
     run = simulate(task=consensus(values), workers=4, topology="complete", p=1.0, steps=60)
     assert run.model is None
@@ -140,26 +140,27 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "message"), BAD, ids=[message for _, message in BAD])
-def test_what_cannot_be_is_refused_with_a_reason(settings: dict[str, Any], message: str) -> None:
-    usual: dict[str, Any] = {"task": tiny(), "workers": 4, "topology": "ring"}
+def test_invalid_settings_are_refused_with_a_reason(settings: dict[str, Any], message: str) -> None:
+    defaults: dict[str, Any] = {"task": tiny(), "workers": 4, "topology": "ring"}
     with pytest.raises(ConfigError) as caught:
-        simulate(**(usual | settings))
+        simulate(**(defaults | settings))
     assert message in str(caught.value)
     assert "raised" not in message or "test_simulate.py" in str(caught.value)
 
 
-def test_a_rule_that_waits_is_measured_right_after_a_round() -> None:
-    of: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 12, "eval_every": 2, "loss": 0.0}
-    whole = simulate(**of, rule="allreduce", network="wan", pace="lognormal:cv=0.3")
+def test_a_synchronous_rule_is_measured_right_after_a_round() -> None:
+    settings: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 12}
+    settings |= {"eval_every": 2, "loss": 0.0}
+    whole = simulate(**settings, rule="allreduce", network="wan", pace="lognormal:cv=0.3")
     assert not whole.series["consensus_distance"].any()
-    ring = simulate(**of, rule="dpsgd", network="wan", topology="ring")
+    ring = simulate(**settings, rule="dpsgd", network="wan", topology="ring")
     # All have taken as many steps: their mean is whole.
     assert (ring.series["steps"] % 1 == 0).all()
     assert (np.diff(ring.series["time_s"]) > 0).all()
 
 
 def as_dicts(pairs: Task, **changes: Any) -> Task:
-    """The same task on batches that are dicts."""
+    """Return *pairs* as a task whose batches are dicts."""
 
     def step(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return functional.mse_loss(model(batch["x"]), batch["y"])
@@ -188,19 +189,19 @@ class Items:
 
 
 def noisy(batch: Any) -> Any:
-    """Draw from all three generators, by worker and step."""
+    """Add noise from all three random number generators."""
     noise = torch.randn_like(batch["x"]) + np.random.normal() + random.random()
     return {"x": batch["x"] + 0.1 * noise, "y": batch["y"]}
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("partition", ["shared", "dirichlet:0.5"])
-def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
+def test_the_form_of_batches_changes_no_bit(partition: str) -> None:
     pairs = tiny(steps=10)
     dicts = as_dicts(pairs)
     tasks = [pairs, dicts, replace(dicts, train=Items(pairs), test=Items(pairs))]
-    given: dict[str, Any] = {"workers": 4, "partition": partition, "p": 0.5, "engine": "loop"}
-    runs = [simulate(task=task, **given) for task in tasks]
+    settings: dict[str, Any] = {"workers": 4, "partition": partition, "p": 0.5, "engine": "loop"}
+    runs = [simulate(task=task, **settings) for task in tasks]
     assert len({run.summary["digest"] for run in runs}) == 1
     assert len({run.summary["loss"] for run in runs}) == 1
 
@@ -236,12 +237,12 @@ UNSTACKED = [
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("task", "why"), UNSTACKED)
-def test_what_cannot_be_stacked_is_computed_one_by_one_and_says_why(task: Task, why: str) -> None:
+def test_tasks_that_cannot_be_stacked_use_the_loop_and_give_a_reason(task: Task, why: str) -> None:
     settings: dict[str, Any] = {"task": task, "workers": 4, "partition": "iid", "p": 0.5}
     faults = [fault(0.3, "crash", 1), fault(0.5, "restart", 1)]
     runs = []
     for window, threads in ((1, 1), (500, 2)):
-        # What a step draws depends on its worker and number alone.
+        # The random numbers of a step depend only on its worker and its index.
         np.random.seed(window)
         random.seed(window)
         runs.append(simulate(**settings, faults=faults, window=window, threads=threads))
@@ -251,7 +252,7 @@ def test_what_cannot_be_stacked_is_computed_one_by_one_and_says_why(task: Task, 
         simulate(**settings, engine="vmap")
 
 
-def test_augmentation_is_of_each_worker_its_own() -> None:
+def test_each_worker_augments_with_its_own_random_numbers() -> None:
     plain, augmented = (tiny(steps=1, augment=each) for each in (None, spread))
     settings: dict[str, Any] = {"workers": 4, "p": 0.0, "topology": "ring"}
     still, moved = (simulate(task=task, **settings) for task in (plain, augmented))
@@ -273,9 +274,7 @@ def drawn_task(*, seed: int) -> Task:
     return tiny(steps=5, name=f"drawn {seed}")
 
 
-def test_a_task_may_be_the_function_that_makes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_can_be_given_as_a_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     Path("madetask.py").write_text(f"from {__name__} import drawn_task")
@@ -287,7 +286,7 @@ def test_a_task_may_be_the_function_that_makes_it(
     assert len({run.summary["digest"] for run in runs}) == 1
     assert [run.summary["task"] for run in runs] == ["drawn 7", "madetask:drawn_task", "drawn 7"]
     assert Swarm(lambda: tiny(), peers=2).finish()
-    # One without a model, too.
+    # So can a task without a model.
     given, named = (
         simulate(task=task, workers=4, steps=5, seed=2).summary for task in (consensus, "consensus")
     )
@@ -305,36 +304,36 @@ class Noisy(Dataset[Any]):
         return torch.eye(4)[index % 4, :3] + noise, index % 4
 
 
-def test_a_model_and_its_data_are_the_same_run_as_their_task(
+def test_a_model_with_data_runs_like_its_task(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings: dict[str, Any] = {"workers": 4, "steps": 6, "seed": 1, "lr": 0.1, "p": 0.5}
     data: dict[str, Any] = {"train": TensorDataset(*OWN), "test": OWN}
-    given = simulate(model=Net, **data, **settings)
+    by_model = simulate(model=Net, **data, **settings)
     assert re.fullmatch(
         r"about \d+ (s|min) and \d\.\d GiB; 24 steps at [\d,]+ a second; engine loop \(.*\)\n",
         capsys.readouterr().err,
     )
     task = Task(model=Net, loss=functional.cross_entropy, accuracy=fraction_right, **data)
-    asked = simulate(task=task, **settings)
+    by_task = simulate(task=task, **settings)
     for name in ("digest", "accuracy", "task"):
-        assert given.summary[name] == asked.summary[name]
-    assert given.summary["task"] == "Net" and capsys.readouterr().err == ""
+        assert by_model.summary[name] == by_task.summary[name]
+    assert by_model.summary["task"] == "Net" and capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("train", [Noisy(), TensorDataset(torch.ones(9, 3), torch.arange(9) % 4)])
-def test_to_estimate_what_a_run_takes_changes_no_bit_of_it(train: Any) -> None:
+def test_estimating_the_cost_of_a_run_changes_no_bit(train: Any) -> None:
     settings: dict[str, Any] = {"workers": 3, "steps": 4, "batch_size": 4, "workers_tested": 1}
-    told: list[Progress] = []
-    run = simulate(model=Net, train=train, test=Noisy(), progress=told.append, **settings)
-    (cost,) = (progress.cost for progress in told if progress.cost is not None)
+    reports: list[Progress] = []
+    run = simulate(model=Net, train=train, test=Noisy(), progress=reports.append, **settings)
+    (cost,) = (progress.cost for progress in reports if progress.cost is not None)
     assert (cost.steps, cost.engine) == (12, run.summary["engine"])
     assert cost.wall_s > cost.measuring_s > 0 and 0 < cost.memory_gib < 64
     quiet = simulate(task=Task(model=Net, train=train, test=Noisy()), **settings)
     assert run.summary["digest"] == quiet.summary["digest"]
 
 
-def test_functions_of_a_task_are_given_with_a_model_and_numbers_are_settings() -> None:
+def test_functions_belong_to_the_task_and_numbers_are_settings() -> None:
     inputs, targets = tiny().train
     settings: dict[str, Any] = {"workers": 3, "steps": 5, "progress": lambda progress: None}
     run = simulate(
@@ -351,13 +350,13 @@ def test_functions_of_a_task_are_given_with_a_model_and_numbers_are_settings() -
     task = tiny(optimizer=torch.optim.Adam)
     assert run.summary["digest"] == simulate(task=task, **settings).summary["digest"]
     assert (run.summary["optimizer"], run.summary["accuracy"]) == ("Adam", 0.25)
-    # A number is the part of messages that is lost.
+    # As a number, loss is the fraction of messages that are lost.
     lossy = simulate(model=Net, train=Noisy(), test=Noisy(), loss=0.5, **settings)
     assert lossy.summary["network_loss"] == 0.5
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("settings", "message"),
     [
         ({"model": Net}, "model needs train and test, as in simulate"),
         ({"model": Net, "train": Noisy()}, "model needs test"),
@@ -368,23 +367,23 @@ def test_functions_of_a_task_are_given_with_a_model_and_numbers_are_settings() -
         ({"model": Net, "train": [1], "test": Noisy()}, "train is a list of int: it must be"),
     ],
 )
-def test_a_model_that_lacks_something_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        simulate(workers=2, **given)
+def test_invalid_models_and_data_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simulate(workers=2, **settings)
 
 
-def test_a_model_is_the_same_run_whatever_it_is_called_under_and_by_numbers_of_numpy() -> None:
-    usual: dict[str, Any] = {"model": lambda: nn.Linear(3, 4), "train": OWN, "test": OWN}
-    plain = simulate(**usual, workers=2, steps=3, lr=0.25)
+def test_no_grad_and_numpy_numbers_change_no_bit() -> None:
+    settings: dict[str, Any] = {"model": lambda: nn.Linear(3, 4), "train": OWN, "test": OWN}
+    plain = simulate(**settings, workers=2, steps=3, lr=0.25)
     with torch.no_grad():
-        quiet = simulate(**usual, workers=2, steps=3, lr=np.float32(0.25))
+        quiet = simulate(**settings, workers=2, steps=3, lr=np.float32(0.25))
     with torch.inference_mode():
-        frozen = simulate(**usual, workers=np.int64(2), steps=3, lr=np.float64(0.25))
+        frozen = simulate(**settings, workers=np.int64(2), steps=3, lr=np.float64(0.25))
     assert {run.summary["digest"] for run in (quiet, frozen)} == {plain.summary["digest"]}
     assert quiet.summary["engine"] == plain.summary["engine"] == "dense"
 
 
-def test_data_with_a_number_that_is_not_finite_are_not_laid_to_the_learning_rate() -> None:
+def test_non_finite_data_are_not_blamed_on_the_learning_rate() -> None:
     data = torch.full((8, 3), math.nan), torch.arange(8) % 4
     with pytest.raises(TrainingError, match="at its step 1: data or loss have numbers that are no"):
         simulate(model=lambda: nn.Linear(3, 4), train=data, test=data, workers=2, steps=3)
@@ -394,43 +393,43 @@ CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1
 
 
 @pytest.mark.extended
-def test_a_storm_is_the_faults_that_it_draws_for_this_run() -> None:
-    asked = {"time_s": 90.0, "seed": 4, "checkpoint_every_s": 5.0, **CALM}
+def test_a_storm_equals_the_list_of_its_faults() -> None:
+    settings = {"time_s": 90.0, "seed": 4, "checkpoint_every_s": 5.0, **CALM}
     drawn = draw_storm("torchft-15s", 8, 90.0, 4, scale=2.0)
-    by_name = simulate(storm="torchft-15s", storm_scale=2.0, **asked).summary
-    by_list = simulate(faults=drawn.faults, **asked).summary
+    by_name = simulate(storm="torchft-15s", storm_scale=2.0, **settings).summary
+    by_list = simulate(faults=drawn.faults, **settings).summary
     assert by_name["crashes"] > 3 and by_name["digest"] == by_list["digest"]
-    # Another seed is another storm.
-    other = simulate(storm="torchft-15s", storm_scale=2.0, **asked | {"seed": 5}).summary
+    # Another seed draws another storm.
+    other = simulate(storm="torchft-15s", storm_scale=2.0, **(settings | {"seed": 5})).summary
     assert other["faults"] != by_name["faults"]
 
 
-def test_the_network_of_a_storm_takes_the_place_of_the_usual_one() -> None:
-    asked = {"rule": "allreduce", "steps": 4, "time_s": 60.0, **CALM}
-    near = simulate(**asked).summary["virtual_time_s"]
+def test_the_network_of_a_storm_replaces_the_default() -> None:
+    settings = {"rule": "allreduce", "steps": 4, "time_s": 60.0, **CALM}
+    near = simulate(**settings).summary["virtual_time_s"]
     # Its sites are 10 to 70 ms apart; nothing is cut off within a minute of this seed.
-    far = simulate(storm="wan-4-sites", **asked).summary["virtual_time_s"]
+    far = simulate(storm="wan-4-sites", **settings).summary["virtual_time_s"]
     assert near < 4.1 and far > 4.1
 
 
-def test_a_model_that_stands_for_a_larger_one_waits_as_long_as_that_would() -> None:
-    # 8 numbers of 8 bytes for 16 million of 4: 64 MB at 64 Mbit/s take 8 s, up and down a host's
-    # lines at once, with the messages around them.
-    asked = {**CALM, "workers": 2, "rule": "allreduce", "steps": 5, "latency_s": 0.0}
-    alone = simulate(bandwidth_mbit=64.0, **asked).summary
-    large = simulate(bandwidth_mbit=64.0, stands_for=16e6, **asked).summary
+def test_a_model_that_stands_for_a_larger_one_takes_as_long_to_send() -> None:
+    # 8 numbers of 8 bytes stand for 16 million of 4 bytes: 64 MB take 8 s at 64 Mbit/s. A host
+    # sends and receives at once, and other messages add a little.
+    settings = {**CALM, "workers": 2, "rule": "allreduce", "steps": 5, "latency_s": 0.0}
+    alone = simulate(bandwidth_mbit=64.0, **settings).summary
+    large = simulate(bandwidth_mbit=64.0, stands_for=16e6, **settings).summary
     assert alone["virtual_time_s"] == pytest.approx(5.0, abs=0.1)
     assert large["virtual_time_s"] > 5 * (1 + 8)
 
 
 def test_fewer_samples_and_workers_are_measured_on_request() -> None:
-    asked: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 4, "threads": 1}
-    whole, few = simulate(**asked), simulate(tested=20, workers_tested=0, **asked)
+    settings: dict[str, Any] = {"task": "digits", "workers": 4, "steps": 4, "threads": 1}
+    whole, few = simulate(**settings), simulate(tested=20, workers_tested=0, **settings)
     assert few.summary["digest"] == whole.summary["digest"]
     assert "loss_quantiles" not in few.series and "loss_quantiles" in whole.series
-    # 20 answers are right or wrong.
+    # The prediction for each of the 20 samples is right or wrong.
     assert (few.summary["accuracy"] * 20) % 1 == pytest.approx(0.0, abs=1e-6)
-    # Those of any data: a dataset, and a dict of tensors.
+    # This holds for any form of data: a dataset, and a dict of tensors.
     run = simulate(model=Net, train=Noisy(), test=Noisy(), workers=2, steps=2, tested=4)
     assert (run.summary["accuracy"] * 4) % 1 == 0.0
     summary = simulate(task=as_dicts(tiny()), workers=2, steps=2, tested=2).summary

@@ -1,4 +1,4 @@
-"""`Swarm`: live peers in one process; what goes wrong with them loses nothing, and is told."""
+"""`Swarm` runs live peers in one process: faults lose no weight and are recorded as events."""
 
 import json
 from collections.abc import Callable
@@ -69,23 +69,23 @@ def swarm_of(peers: int = 4, task: Task | None = None, **settings: Any) -> Swarm
     return Swarm(task or tiny(), peers=peers, **given)
 
 
-def told(swarm: Swarm, kind: type[Any]) -> list[Any]:
+def events_of(swarm: Swarm, kind: type[Any]) -> list[Any]:
     """Events of a kind, in order."""
     return [happening.event for happening in swarm.events if isinstance(happening.event, kind)]
 
 
 def incidents(swarm: Swarm, what: str) -> list[str]:
     """Details of a kind of incident, in order."""
-    return [incident.detail for incident in told(swarm, Incident) if incident.what == what]
+    return [incident.detail for incident in events_of(swarm, Incident) if incident.what == what]
 
 
 def all_know(swarm: Swarm, *ids: str) -> Callable[[], bool]:
-    """Whether the peers of those names hold just one another for alive."""
+    """Return a check that each of these peers considers exactly these peers alive."""
     return lambda: all(swarm.live(id) == tuple(sorted(ids)) for id in ids)
 
 
 def assert_agreed(swarm: Swarm) -> None:
-    """Everybody came to an end, with one model and all the weight."""
+    """Assert that all peers finish, with one model and all the weight."""
     assert swarm.finish(), swarm.events[-20:]
     audit = swarm.audit()
     assert audit.balanced
@@ -113,7 +113,7 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
     swarm = swarm_of(4, topology="ring")
     swarm.run(8.0)
     assert swarm.loss() < 0.05
-    assert len(told(swarm, ShareMixed)) > 25
+    assert len(events_of(swarm, ShareMixed)) > 25
     assert_agreed(swarm)
     assert sum(swarm.weights().values()) == 4.0
     swarm.run(6.0)
@@ -121,7 +121,7 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
     assert swarm.loss() < 0.05
 
 
-def test_a_whole_model_is_merged_and_measured() -> None:
+def test_parameters_and_buffers_are_merged_and_measured() -> None:
     swarm = swarm_of(3, blobs())
     swarm.run_until(lambda: swarm.accuracy() == 1.0)
     assert swarm.accuracy("peer-1") > 0.9
@@ -134,7 +134,7 @@ def test_a_whole_model_is_merged_and_measured() -> None:
     assert torch.allclose(merged["2.bias"].double(), mean / sum(weights.values()), atol=1e-6)
 
 
-def test_steps_may_vary_and_a_straggler_takes_fewer() -> None:
+def test_step_times_vary_and_a_straggler_takes_fewer_steps() -> None:
     swarm = swarm_of(3, pace="lognormal:cv=0.5", network="lan")
     swarm.slow("peer-2", 5.0)
     swarm.run(7.0)
@@ -172,7 +172,7 @@ def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
     swarm.run(5.0)
     before = swarm.loss()
     name = swarm.join()
-    swarm.run_until(lambda: bool(told(swarm, Joined)))
+    swarm.run_until(lambda: bool(events_of(swarm, Joined)))
     assert swarm.loss(name) < 1.5 * before
     counted = swarm.model(name).state_dict()["0.num_batches_tracked"]
     assert counted > 20 > swarm.steps(name)
@@ -181,7 +181,7 @@ def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
     assert swarm.audit().founded == 3 * ONE
 
 
-def test_no_more_join_than_there_is_room_for() -> None:
+def test_one_newcomer_too_many_is_refused() -> None:
     swarm = swarm_of(2, newcomers=1, network="lan")
     assert swarm.join() == "join-1"
     with pytest.raises(ConfigError, match="one newcomer too many"):
@@ -189,7 +189,7 @@ def test_no_more_join_than_there_is_room_for() -> None:
 
 
 @pytest.mark.extended
-def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
+def test_a_list_of_faults_is_applied_as_in_simulations(tmp_path: Path) -> None:
     faults = [
         fault(2.0, "crash", 1),
         fault(3.0, "restart", "peer-1"),
@@ -206,7 +206,7 @@ def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
     assert len(incidents(swarm, "crashed")) == 1
     before = swarm.steps("peer-1")
     swarm.run(0.6)
-    # It lost no more than what came after its last checkpoint.
+    # It lost only the steps after its last checkpoint.
     assert before - 8 < swarm.steps("peer-1") < before
     assert incidents(swarm, "started")[-1] == "incarnation 2"
     swarm.run(20.0)
@@ -235,27 +235,27 @@ class Forger(GoSGD):
     """A rule that makes weight out of nothing."""
 
     def step(self, turn: RuleContext) -> Wait | None:
-        """Push and mix as ever, and forge."""
+        """Push and mix as usual, and forge weight at step 5."""
         if turn.step == 5:
             turn._state.log.account.weight += UNIT
         return super().step(turn)
 
 
-def test_weight_that_a_rule_of_ones_own_makes_is_an_error() -> None:
+def test_weight_created_by_a_custom_rule_is_an_error() -> None:
     swarm = swarm_of(2, rule=lambda: Forger(0.5), network="ideal")
     with pytest.raises(AssertionError, match=r"at 5 s weight is not conserved"):
         swarm.run(5.0)
 
 
-# What a training loop may meet
+# Failures of a training loop
 
 
-def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> None:
+def test_a_peer_with_a_non_finite_loss_leaves_and_burns_its_weight() -> None:
     task = tiny()
     inputs, targets = task.train
     inputs, targets = inputs.clone(), targets.sort(dim=0).values
     inputs[-1] = float("nan")
-    # Sorted by target and cut in three: the last peer has the sample that is broken.
+    # The data are sorted by target and cut in three, so the last peer has the bad sample.
     spoilt = replace(task, train=(inputs, targets), batch_size=32)
     swarm = swarm_of(3, spoilt, partition="shards:1")
     swarm.run(5.0)
@@ -267,7 +267,7 @@ def test_a_loss_that_is_not_finite_makes_a_peer_leave_and_burn_its_weight() -> N
     assert_agreed(swarm)
 
 
-def test_parameters_that_do_not_fit_the_wire_are_refused_and_their_peer_leaves() -> None:
+def test_a_peer_leaves_if_its_parameters_overflow_the_wire() -> None:
     def large(outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.mse_loss(outputs, targets) + outputs.mean() * 1e7
 
@@ -275,12 +275,12 @@ def test_parameters_that_do_not_fit_the_wire_are_refused_and_their_peer_leaves()
     swarm = swarm_of(2, tiny(loss=large, lr=0.1), protocol=protocol, network="lan")
     swarm.run(30.0)
     assert {*incidents(swarm, "failed")} == {"a parameter does not fit the format of shares"}
-    # The last of them pushes to no other.
+    # The last peer has no peer to push to.
     assert len(swarm.running) == 1 and swarm.audit().burned > 0
     assert all(torch.isfinite(p).all() for id in swarm.peers for p in swarm.model(id).parameters())
 
 
-def test_an_error_in_the_users_code_comes_out() -> None:
+def test_an_error_in_user_code_is_raised() -> None:
     def fail(outputs: Tensor, targets: Tensor) -> Tensor:
         raise RuntimeError("a bug of the user's")
 
@@ -294,13 +294,13 @@ def test_a_model_with_nothing_to_share_is_an_error() -> None:
         Swarm(tiny(model=nn.ReLU, optimizer=optimizer))
 
 
-# What is told
+# Events
 
 
-def test_events_are_told_in_order_and_in_words() -> None:
+def test_events_are_ordered_and_readable() -> None:
     swarm = swarm_of(2, network="lan")
     swarm.run(3.0)
-    assert len(told(swarm, Founded)) == 2 and told(swarm, ShareMixed)
+    assert len(events_of(swarm, Founded)) == 2 and events_of(swarm, ShareMixed)
     swarm.cut("peer-0")
     swarm.heal()
     swarm.pause("peer-1", 0.5)
@@ -322,7 +322,7 @@ def test_links_between_groups_are_cut_one_way_or_both_and_healed() -> None:
     assert len(incidents(swarm, "healed")) == 8
 
 
-def test_waiting_in_vain_says_where_everybody_stands() -> None:
+def test_a_timeout_reports_the_state_of_every_peer() -> None:
     swarm = swarm_of(2)
     swarm.at(1.0, lambda: swarm.crash("peer-1"))
     with pytest.raises(TimeoutError, match=r"after 2 virtual seconds; .*peer-1 \(crashed at 1 s"):
@@ -331,7 +331,7 @@ def test_waiting_in_vain_says_where_everybody_stands() -> None:
     assert not swarm_of(2, network="wan").finish(timeout_s=0.0)
 
 
-# What is asked for wrongly
+# Misuse
 
 MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
     (lambda s: s.crash("nobody"), "no peer 'nobody': it must be one of peer-0, peer-1"),
@@ -350,7 +350,7 @@ MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
 
 @pytest.fixture(scope="module")
 def misused() -> Swarm:
-    """A swarm to which no misuse does anything, so that all can be tried on it."""
+    """A swarm that serves for all misuses, since none of them changes it."""
     swarm = swarm_of(2)
     swarm.run(1.0)
     swarm.crash("peer-1")
@@ -358,7 +358,7 @@ def misused() -> Swarm:
 
 
 @pytest.mark.parametrize(("misuse", "message"), MISUSES)
-def test_a_misuse_says_what_would_be_right(
+def test_misuse_is_refused_and_changes_nothing(
     misused: Swarm, misuse: Callable[[Swarm], object], message: str
 ) -> None:
     before = misused.digest
@@ -385,7 +385,7 @@ def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: st
         Swarm(**given)
 
 
-def test_time_cannot_be_let_pass_while_it_passes() -> None:
+def test_a_run_within_a_run_is_refused() -> None:
     swarm = swarm_of(1)
     swarm.at(1.0, lambda: swarm.run(1.0))
     with pytest.raises(ConfigError, match="time is passing already"):
@@ -394,8 +394,8 @@ def test_time_cannot_be_let_pass_while_it_passes() -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
-def test_the_example_of_a_users_tests_passes() -> None:
+@pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not next to the tests")
+def test_the_example_of_user_tests_passes() -> None:
     tests = [value for name, value in run_path(str(EXAMPLE)).items() if name.startswith("test_")]
     assert len(tests) >= 3
     for test in tests:

@@ -1,4 +1,4 @@
-"""Under rules that wait, all workers end after the same step where they take so many together."""
+"""Under rules that wait, a total of steps ends all workers after the same step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,19 +41,19 @@ def outcome(run: Any) -> Mapping[str, Any]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", WAITING)
-def test_all_end_after_the_same_step_however_they_decide(name: str) -> None:
+def test_faults_do_not_change_the_step_at_which_workers_end(name: str) -> None:
     calm = simulated(name)
     assert outcome(calm)["steps"] == [EACH] * WORKERS
     for faults in (HARMLESS, PAUSED):
         run = simulated(name, faults=faults)
         assert outcome(run) == outcome(calm)
-        # So are learning rates, which follow the total.
+        # The losses agree too, since learning rates follow the total.
         assert run.summary["loss"] == pytest.approx(calm.summary["loss"], rel=1e-5)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", MEMBERS_CHANGE)
-def test_those_who_go_on_take_what_the_dead_have_left(name: str) -> None:
+def test_survivors_take_the_steps_that_a_dead_worker_has_left(name: str) -> None:
     run = simulated(name, faults=(fault(0.6, "crash", 1),), total_steps=240)
     died_after = int(run.workers["steps"][1])
     assert set(run.workers["steps"].tolist()) == {died_after, -(-(240 - died_after) // 3)}
@@ -63,5 +63,5 @@ def test_a_newcomer_ends_with_the_others() -> None:
     run = simulated("local-sgd", faults=(fault(0.6, "join"),), total_steps=240)
     *founders, newcomer = run.workers["steps"].tolist()
     assert 240 <= sum(founders) + newcomer < 260
-    # They may know of its latest steps or not.
+    # Founders may or may not know of its latest steps.
     assert max(founders) - min(founders) <= 5

@@ -23,7 +23,7 @@ __all__ = ["MUTANTS"]
 
 
 MUTANTS: dict[str, Mutant] = {}
-"""By the name that people type."""
+"""Mutants by name."""
 
 
 def _mutant(plant: Mutant) -> Mutant:
@@ -32,7 +32,7 @@ def _mutant(plant: Mutant) -> Mutant:
 
 
 def _of_shard(plant: Callable[[ShardState], None]) -> Mutant:
-    """The same bug in every shard."""
+    """Plant a bug in every shard."""
 
     @wraps(plant)
     def planted(protocol: Protocol) -> None:

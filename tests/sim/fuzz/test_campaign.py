@@ -70,7 +70,7 @@ LATER = ("partial-as-whole", "first-shard-asked", "exact-without-values")
         *(pytest.param(p, marks=pytest.mark.slow) for p in MUTANTS if p not in QUICK + LATER),
     ],
 )
-def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
+def test_a_planted_bug_is_found_in_a_thousand_seeds_and_shrunk(
     plant: str,
 ) -> None:
     config = CampaignConfig(seeds=tuple(range(1000)), mutant=MUTANTS[plant], failures_max=1)
@@ -159,7 +159,7 @@ class Hasty(State):
 
 
 def abandon(protocol: Protocol) -> None:
-    """Let it say goodbye once it has pushed everything, without waiting for answers."""
+    """Let a leaver say goodbye once it has pushed everything, without waiting for answers."""
     setattr(protocol.state, "__class__", Hasty)  # noqa: B010
 
 

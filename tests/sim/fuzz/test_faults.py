@@ -1,4 +1,4 @@
-"""What each kind of fault does to a small swarm on a calm network."""
+"""The effect of each kind of fault on a small swarm with a calm network."""
 
 import json
 from typing import Any

@@ -28,7 +28,7 @@ def test_without_all_options_a_swarm_is_plain() -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_some_swarms(option: str) -> None:
-    # This option only changes what another option has drawn.
+    # Each of these options only changes what another option has drawn.
     needed = {
         "several-registers": {"more-rules"},
         "kept-shares": {"more-rules"},

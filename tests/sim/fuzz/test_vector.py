@@ -33,7 +33,7 @@ def test_topk_leaves_the_other_values_alone_and_sends_each_in_turn() -> None:
     assert (np.sum(sent, axis=0) > 0).all()
 
 
-def test_values_that_are_not_finite_stay_so_in_every_format() -> None:
+def test_non_finite_values_stay_non_finite_in_every_format() -> None:
     for name in ("float32", "float16", "bfloat16", "int8"):
         payload = encoded(parse_wire(name), np.full(8, np.nan), 0)
         assert not np.isfinite(decoded(parse_wire(name), payload, np.zeros(8))).any()

@@ -10,8 +10,9 @@ from rumor.sim import simulate
 from rumor.sim.kernel.fleet import Fleet
 
 CALLS_MAX = 155
-"""Of a worker's step with a push, the share taken and the answer, constructors among them: 150.8 on
-Python 3.11. Each costs some 0.4 us. Whoever needs more says in performance.md what for."""
+"""Calls for a worker's step with a push, the accepted share and the answer, constructors included:
+150.8 on Python 3.11. Each call costs about 0.4 us. A change that needs more calls states the reason
+in performance.md."""
 
 
 @pytest.mark.extended

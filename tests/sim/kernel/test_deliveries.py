@@ -19,7 +19,7 @@ ONE_MB_S = 8.0
 MB = 1_000_000
 
 Message = tuple[float, int, int, int]
-"""When it is sent, by whom, to whom, its size."""
+"""Time of sending, sender, receiver and size."""
 
 
 def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> list[float]:
@@ -68,7 +68,7 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
             [(0.0, 0, 2, MB), (0.0, 1, 2, MB)],
             [1.0, 1.5],
         ),
-        # A short message passes a long one that is still arriving; the long one waits for it.
+        # A short message overtakes a long message that is still arriving, and delays it.
         ({}, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)], [1.1, 0.2]),
         ({}, [(0.0, 0, 2, MB), (0.98, 1, 2, MB // 100)], [1.01, 0.99]),
         # Workers of a host share its downlink, but not for messages among themselves.

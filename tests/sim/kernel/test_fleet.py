@@ -28,14 +28,14 @@ def run(fleet: Fleet, until_s: float = 1e6) -> Fleet:
     return fleet
 
 
-def test_all_workers_take_their_steps_and_the_clock_stops_after_the_last_or_at_the_limit() -> None:
+def test_the_clock_stops_after_the_last_step_or_at_the_limit() -> None:
     fleet = run(Fleet(plan(slow=("2:3",))))
     assert fleet.over and [worker.steps for worker in fleet.workers] == [10] * 4
     assert fleet.now == pytest.approx(3.0)
     endless = run(Fleet(plan(steps=None, slow=("2:5",))), 2.05)
     assert not endless.over and endless.now == 2.05
     assert [worker.steps for worker in endless.workers] == [20, 20, 4, 20]
-    # And when it may schedule no more.
+    # The clock also stops when the allowed number of steps is scheduled.
     fleet = Fleet(plan())
     for steps in (7, 14):
         assert not fleet.run(1e6, 7) and fleet.program.steps == steps
@@ -66,7 +66,7 @@ def test_exchanges_may_make_steps_longer() -> None:
     costly = run(Fleet(replace(plan(4, steps=50), exchange_s=0.01)))
     done = [worker.pushes + worker.mixed for worker in costly.workers]
     assert free.now == pytest.approx(5.0)
-    # The last step is followed by none.
+    # No exchange follows the last step.
     assert 5.0 + 0.01 * (max(done) - 9) < costly.now <= 5.0 + 0.01 * max(done) + 1e-9
     assert audit(worker.protocol.account for worker in costly.workers).balanced
 

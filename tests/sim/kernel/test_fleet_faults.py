@@ -1,4 +1,4 @@
-"""Faults of processes in a fleet: every unit is accounted for, and training goes on."""
+"""Faults of processes in a fleet: every unit is accounted for, and training continues."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def phase(fleet: Fleet, index: int) -> Phase:
     return fleet.workers[index].protocol.phase
 
 
-def stands(fleet: Fleet) -> list[int]:
+def steps_of_workers(fleet: Fleet) -> list[int]:
     return [worker.steps for worker in fleet.workers]
 
 
@@ -28,7 +28,7 @@ def operations(fleet: Fleet, *kinds: type) -> list[Any]:
 
 def test_founders_hold_a_roll_call_and_train_normally() -> None:
     fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
-    assert stands(fleet) == [300] * 4
+    assert steps_of_workers(fleet) == [300] * 4
     found = fleet.audit()
     assert (found.founded, found.died, found.burned) == (4 * ONE, 0, 0)
     assert fleet.traffic.mixed > 100
@@ -38,8 +38,8 @@ def test_founders_hold_a_roll_call_and_train_normally() -> None:
 def test_a_crash_destroys_weight_and_all_survivors_notice() -> None:
     fleet = live_on(fleet_of(fault(5.0, "crash", peer=2)))
     assert not fleet.workers[2].running
-    assert stands(fleet)[2] < 60
-    assert [stands(fleet)[index] for index in (0, 1, 3)] == [300] * 3
+    assert steps_of_workers(fleet)[2] < 60
+    assert [steps_of_workers(fleet)[index] for index in (0, 1, 3)] == [300] * 3
     found = fleet.audit()
     assert 0 < found.died < 4 * ONE
     assert fleet.faults is not None
@@ -79,7 +79,7 @@ def test_a_worker_can_crash_between_accepting_a_share_and_its_ack() -> None:
 
 
 def test_effects_before_a_crash_are_carried_out_and_counted() -> None:
-    """Its last event is a push: the share arrives, although its sender has died meanwhile."""
+    """The last event is a push: its share arrives, although the sender has died meanwhile."""
     fleet = fleet_of(fault(5.04, "crash", peer=1, after=99), n=3, p=1.0)
     fleet.run(5.04, 10**9)
     worker, pushes = fleet.workers[1], fleet.workers[1].pushes
@@ -126,9 +126,9 @@ def test_a_worker_that_lost_its_disk_starts_from_scratch_and_joins() -> None:
 def test_a_swarm_that_crashed_as_a_whole_is_founded_anew_and_keeps_training(state: str) -> None:
     fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, state=state)))
     assert [worker.protocol.account.incarnation for worker in fleet.workers] == [2] * 4
-    assert stands(fleet) == [300] * 4
+    assert steps_of_workers(fleet) == [300] * 4
     found = fleet.audit()
-    # The lost weight is accounted for, and one of them has founded for all.
+    # The lost weight is accounted for, and one worker has founded the new swarm.
     assert (found.founded, found.died) == (5 * ONE, 4 * ONE)
 
 
@@ -145,7 +145,7 @@ def test_a_paused_worker_stops_and_continues_where_it_was() -> None:
 
 
 @pytest.mark.extended
-def test_a_worker_paused_forever_keeps_no_other_waiting() -> None:
+def test_a_worker_paused_forever_does_not_block_the_others() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None
     assert fleet.faults.fault_report.stranded == (1,)
@@ -154,7 +154,7 @@ def test_a_worker_paused_forever_keeps_no_other_waiting() -> None:
 def test_a_jumping_clock_stops_no_worker() -> None:
     jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
     fleet = live_on(fleet_of(*jumps))
-    assert stands(fleet) == [300] * 4
+    assert steps_of_workers(fleet) == [300] * 4
     assert fleet.now < 40.0
 
 
@@ -164,7 +164,7 @@ def test_a_leaver_hands_its_weight_on() -> None:
     assert not fleet.workers[1].running
     assert (found.died, found.burned) == (0, 0)
     assert found.held + found.in_flight + found.stranded == 4 * ONE
-    assert stands(fleet)[1] < 60
+    assert steps_of_workers(fleet)[1] < 60
 
 
 def test_a_worker_that_diverges_burns_its_weight() -> None:

@@ -59,7 +59,7 @@ def busy() -> Run:
 def test_a_run_reports_the_outcome_of_its_faults(busy: Run) -> None:
     summary = busy.summary
     assert balanced(busy)
-    assert [told["kind"] for told in summary["faults"]] == [each["kind"] for each in BUSY]
+    assert [reported["kind"] for reported in summary["faults"]] == [each["kind"] for each in BUSY]
     assert summary["faults"][1]["peer"] == "peer-1"
     assert (summary["crashes"], summary["restarts"], summary["joins"]) == (2, 2, 2)
     assert summary["weight_units_died"] > 0
@@ -77,7 +77,7 @@ def test_a_run_reports_the_outcome_of_its_faults(busy: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 7}, {"threads": 2, "window": 11}], ids=str)
-def test_the_way_of_computing_changes_no_bit(busy: Run, change: dict[str, Any]) -> None:
+def test_window_and_threads_change_no_bit(busy: Run, change: dict[str, Any]) -> None:
     run = simulate(**SETTINGS | change)
     assert run.summary["digest"] == busy.summary["digest"]
     assert run.summary["model_digest"] == busy.summary["model_digest"]
@@ -88,7 +88,7 @@ def test_the_way_of_computing_changes_no_bit(busy: Run, change: dict[str, Any]) 
     ("engine", "optimizer"), [("loop", "sgd"), ("dense", "sgd"), ("dense", "adam")]
 )
 @pytest.mark.parametrize("state", ["kept", "lost"])
-def test_a_lone_worker_that_crashed_ends_with_the_same_bits_as_without_a_crash(
+def test_a_lone_worker_ends_with_the_same_bits_after_a_crash(
     engine: str, optimizer: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
@@ -120,7 +120,7 @@ def test_vectors_restart_from_their_own_values() -> None:
     }
     run = simulate(**settings, faults=[fault(1.0, "mass-restart", for_s=1.0, state="lost")])
     time_s, found = run.series["time_s"], run.series["disagreement"]
-    # All are down for a while; then one founds with its own vector, and all become copies.
+    # All are down for a while; then one founds a swarm with its own vector, and the rest copy it.
     assert np.isnan(found[(time_s > 1.1) & (time_s < 1.9)]).all()
     assert found[(time_s > 2.01) & (time_s < 3.0)] == pytest.approx(45.0)
     assert found[-1] < 1e-9
@@ -129,7 +129,7 @@ def test_vectors_restart_from_their_own_values() -> None:
 
 @pytest.mark.extended
 def test_parts_of_a_partition_train_apart_and_merge_into_a_better_model() -> None:
-    """Section by section: before, 500 steps apart, and after."""
+    """The run has three sections: before the partition, 500 steps of it, and after."""
     settings: dict[str, Any] = {
         "task": "digits",
         "workers": 8,
@@ -166,7 +166,7 @@ def test_the_example_of_a_partition_is_a_valid_file() -> None:
     assert run.summary["heal_s"] is not None
 
 
-def test_faults_after_the_end_are_named() -> None:
+def test_faults_after_the_end_are_reported() -> None:
     late = [fault(1.0, "crash", peer=0), fault(500.0, "crash", peer=1)]
     run = simulate(task="consensus", workers=3, steps=30, faults=late)
     assert run.summary["faults_after_end"] == 1
@@ -189,7 +189,7 @@ def test_divergence_in_a_later_incarnation_ends_that_incarnation() -> None:
         if 17 in batches.indices(np.array([worker]), np.array([step]))[0]
     )
     assert step > 3
-    # All had started half a second after the first.
+    # All workers have started half a second after the first.
     crash_s = 0.1 * step + 0.45
     settings: dict[str, Any] = {"topology": "complete", "partition": "iid", "seed": 5, "p": 0.2}
     again = fault(crash_s + 1, "restart", owner, state="lost")
@@ -201,7 +201,7 @@ def test_divergence_in_a_later_incarnation_ends_that_incarnation() -> None:
     assert balanced(run)
 
 
-def test_faults_that_are_close_share_a_line() -> None:
+def test_faults_close_in_time_share_a_label() -> None:
     many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
     found = fault_labels([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
     assert list(found.values()) == ["30 faults", "heal"]

@@ -30,7 +30,7 @@ def resume(at_s: float) -> Fault:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("faults", "stands_s"),
+    ("faults", "paused_s"),
     [
         # The scheduled end of a pause that was cut short does not end the next pause.
         ([pause(3.0, 4.0), resume(4.0), pause(5.0, 6.0)], 7.0),
@@ -42,12 +42,12 @@ def resume(at_s: float) -> Fault:
     ],
 )
 def test_the_end_of_a_pause_does_not_end_another_pause(
-    faults: list[Fault], stands_s: float
+    faults: list[Fault], paused_s: float
 ) -> None:
-    assert lost_s(*faults) == pytest.approx(stands_s, abs=0.3)
+    assert lost_s(*faults) == pytest.approx(paused_s, abs=0.3)
 
 
-def test_a_pause_of_an_earlier_incarnation_does_not_hold_the_next_one() -> None:
+def test_a_pause_ends_with_its_incarnation() -> None:
     before, again = fault(3.0, "pause", 1), fault(4.5, "pause", 1, for_s=9.0)
     assert lost_s(before, fault(4.0, "crash", 1), again, fault(5.0, "restart", 1)) < 6.0
 

@@ -18,8 +18,8 @@ def test_steps_of_different_workers_share_a_level() -> None:
     assert (first.workers, second.workers, second.orders) == ([], [2, 0], [0, 1])
 
 
-def test_any_program_computes_what_its_schedule_says() -> None:
-    """Executed level by level, the numbers are those of the schedule, whatever the window."""
+def test_levels_compute_the_same_numbers_as_the_schedule() -> None:
+    """Levels are executed one after another, in windows of any size."""
     for seed in range(30):
         rng = random.Random(seed)
         n, window = rng.randint(1, 6), rng.randint(1, 20)

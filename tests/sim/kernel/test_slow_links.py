@@ -18,8 +18,8 @@ NETWORK = NetworkConfig(latency_s=0.001, bandwidth_mbit=10.0)
 
 @pytest.mark.extended
 def test_a_link_too_slow_for_the_first_frame_still_carries_shares() -> None:
-    # 2 MiB take 20 s, and the first frame of 1 MiB 10 s, but a receiver waits only five. Each of
-    # the six links is found to be slow by a share or two that do not get through.
+    # 2 MiB take 20 s, and the first frame of 1 MiB 10 s, but a receiver waits only five seconds. On
+    # each of the six links a share or two are lost before the link is known to be slow.
     slow = NetworkConfig(latency_s=0.001, bandwidth_mbit=0.84)
     fleet = fleet_of(n=3, steps=None, p=0.001, network=slow, schema=LARGE)
     fleet.run(900.0, 10**6)
@@ -41,7 +41,7 @@ FAULTS = [
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
 @pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
-def test_all_weight_is_accounted_for_whatever_goes_wrong(rule: str, schema: Any) -> None:
+def test_all_weight_is_accounted_for_under_faults(rule: str, schema: Any) -> None:
     p = 1.0 if rule == "gosgd" else None
     faults = FAULTS if rule != "allreduce" else FAULTS[-1:]
     fleet = fleet_of(*faults, steps=120, rule=rule, p=p, network=NETWORK, schema=schema)

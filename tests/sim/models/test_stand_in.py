@@ -34,7 +34,7 @@ def test_a_share_travels_in_frames_if_the_large_models_share_does(
     found = smaller_exchange(ProtocolConfig(), factor, SHARE_BYTES)
     assert found.inline_bytes_max < SHARE_BYTES
     assert found.frame_bytes_min <= found.frame_bytes <= found.frame_bytes_max
-    # As many frames of 256 KiB as the large one has, but at most 32.
+    # As many frames of 256 KiB as the large model has, but at most 32.
     assert -(-SHARE_BYTES // found.frame_bytes) <= 32
     assert -(-SHARE_BYTES // found.frame_bytes_min) <= frames * 4
     assert found.window_bytes >= found.frame_bytes_max
@@ -43,8 +43,8 @@ def test_a_share_travels_in_frames_if_the_large_models_share_does(
 @pytest.mark.extended
 def test_member_tables_do_not_delay_the_copy_of_a_large_model() -> None:
     # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were scaled
-    # too, it would take 20 s: no push would get through, and a restarted peer would found.
-    asked: dict[str, Any] = {
+    # too, it would take 20 s: no push would get through, and a restarted peer would found a swarm.
+    settings: dict[str, Any] = {
         "task": "consensus",
         "workers": 8,
         "topology": "exponential",
@@ -56,5 +56,5 @@ def test_member_tables_do_not_delay_the_copy_of_a_large_model() -> None:
         "faults": [fault(20.0, "crash", 3), fault(60.0, "restart", 3)],
         "threads": 1,
     }
-    found = simulate(**asked).summary
+    found = simulate(**settings).summary
     assert found["restart_s_median"] < 5.0 and found["mixed"] > 300

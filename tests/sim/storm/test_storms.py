@@ -1,4 +1,4 @@
-"""Storms: drawn for any swarm, the same ones each time, and never more than a swarm can have."""
+"""Storms: reproducible schedules of faults that a swarm of any size can carry out."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,7 +20,7 @@ DAY_S = 24 * HOUR_S
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", STORMS)
-def test_each_says_what_it_is_and_can_be_done_to_real_processes(name: str) -> None:
+def test_every_storm_draws_faults_that_live_runs_support(name: str) -> None:
     drawn = draw_storm(name, 32, DAY_S)
     assert drawn.faults and {fault.kind for fault in drawn.faults} <= set(LIVE_KINDS)
     if drawn.network is not None:
@@ -36,7 +36,7 @@ def test_each_says_what_it_is_and_can_be_done_to_real_processes(name: str) -> No
     st.sampled_from([1.0, 60.0]),
 )
 @settings(max_examples=60, deadline=None)
-def test_nobody_is_struck_while_away_and_somebody_always_stays(
+def test_faults_hit_only_running_peers_and_leave_one_running(
     name: str, peers: int, lasts_s: float, seed: int, scale: float
 ) -> None:
     faults = draw_storm(name, peers, lasts_s, seed, scale=scale).faults
@@ -52,20 +52,20 @@ def test_nobody_is_struck_while_away_and_somebody_always_stays(
             assert fault.peer is not None and fault.peer not in up
             up.add(fault.peer)
         else:
-            assert struck(fault) <= up
+            assert targets_of(fault) <= up
         if fault.kind in ("crash", "leave"):
-            up -= struck(fault)
+            up -= targets_of(fault)
     alone = any(event.get("each") for event in read_storm(name)["event"])
     assert up or alone
 
 
-def struck(fault: Fault) -> set[int | str]:
+def targets_of(fault: Fault) -> set[int | str]:
     peers = fault.groups[0] if fault.groups else (fault.peer,)
     return {peer for peer in peers if peer is not None}
 
 
 @pytest.mark.extended
-def test_it_strikes_as_often_as_its_source_says() -> None:
+def test_rates_of_faults_match_the_published_rates() -> None:
     hours = 200
     kinds = Counter(fault.kind for fault in draw_storm("ft-diloco-125", 32, hours * HOUR_S).faults)
     for kind, expected in {"crash": 77.8, "partition": 25.0, "pause": 22.2}.items():
@@ -74,7 +74,7 @@ def test_it_strikes_as_often_as_its_source_says() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("name", "healthy"), [("torchft-60s", 0.987), ("torchft-15s", 0.63)])
-def test_as_many_are_up_as_were_in_what_was_published(name: str, healthy: float) -> None:
+def test_the_fraction_of_running_peers_matches_the_published_one(name: str, healthy: float) -> None:
     lasts_s, down_s = 50 * HOUR_S, 0.0
     since: dict[object, float] = {}
     for fault in draw_storm(name, 30, lasts_s).faults:
@@ -95,14 +95,14 @@ def test_a_scale_shortens_times_and_nothing_else() -> None:
 
 
 @pytest.mark.extended
-def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
+def test_a_swarm_survives_a_storm_with_all_its_weight() -> None:
     faults = draw_storm("ft-diloco-125", 8, 30.0, seed=1, scale=120).faults
     run = simulate(task="quadratic", workers=8, steps=400, faults=faults)
     assert run.summary["crashes"] > 0
     assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]
 
 
-def test_one_site_is_cut_off_from_the_others_and_uplinks_are_drawn_for_each_peer() -> None:
+def test_partitions_cut_off_one_site_and_uplinks_differ_by_peer() -> None:
     drawn = draw_storm("wan-4-sites", 10, 10 * HOUR_S)
     sites = {frozenset(range(site, 10, 4)) for site in range(4)}
     assert {frozenset(fault.groups[0]) for fault in drawn.faults if fault.groups} == sites
@@ -117,15 +117,15 @@ def test_one_site_is_cut_off_from_the_others_and_uplinks_are_drawn_for_each_peer
     assert np.mean(uplinks) == pytest.approx(30, abs=3)
 
 
-def test_an_unknown_name_is_answered_with_a_near_one() -> None:
+def test_an_unknown_storm_suggests_a_similar_name() -> None:
     with pytest.raises(ConfigError, match="did you mean 'torchft-60s'"):
         draw_storm("torchft-60", 8, 60.0)
 
 
-def test_the_table_of_the_docs_is_that_of_the_files() -> None:
+def test_the_table_in_the_docs_matches_the_storm_files() -> None:
     page = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"
     if not page.exists():
-        pytest.skip("the docs are not beside these tests")
+        pytest.skip("the docs are not next to the tests")
     table = page.read_text().split("<!-- storms:")[1].split("<!-- end of storms")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     storms = [(name, read_storm(name)) for name in STORMS]

@@ -48,7 +48,7 @@ def plan_of(
     step_s: float = 0.1,
     **protocol: Any,
 ) -> FleetPlan:
-    """The plan of such a swarm."""
+    """The plan of a swarm with plain exchanges only."""
     ids = worker_names(n)
     network = network or NetworkConfig(
         latency_s=latency_s, bandwidth_mbit=bandwidth_mbit, downlink_mbit=downlink_mbit

@@ -1,4 +1,4 @@
-"""Each run verifies its first window, and reports what has decided."""
+"""Each run verifies its first window, and reports whether the fast path has decided."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def run_of(decide: str, **settings: Any) -> Run:
         {"task": "digits", "wire": "int8", "rule": "sgp", "p": None, "steps": 12},
     ],
 )
-def test_no_bit_depends_on_what_decides(settings: dict[str, Any]) -> None:
+def test_fast_path_and_protocols_give_the_same_bits(settings: dict[str, Any]) -> None:
     slow, fast = run_of("protocol", **settings), run_of("compiled", **settings)
     assert slow.summary["decided"] == "the protocols"
     assert fast.summary["decided"] == "the fast path"
@@ -58,7 +58,7 @@ def test_a_run_continues_with_the_protocols_if_the_fast_path_cannot(task: str) -
 
 
 @pytest.mark.parametrize("name", ["ack_bytes", "latency_s", "steps_each"])
-def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_differing_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = fleet._make_tables
 
     def make_wrong(*arguments: Any) -> Any:
@@ -71,17 +71,17 @@ def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.extended
-def test_the_same_decisions_are_none() -> None:
+def test_identical_decisions_pass_verification() -> None:
     verify_against_protocol(plan_of(8, latency_s=0.4), 10.0, 1000)
     lost = plan_of(60, latency_s=100.0, rule="gosgd:outstanding_max=50")
     verify_against_protocol(lost, 90.0, 10**9)
 
 
-def test_compiled_is_refused_at_once_if_it_is_impossible() -> None:
-    told: list[object] = []
+def test_decide_compiled_is_refused_for_unsupported_rules() -> None:
+    reports: list[object] = []
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
-        run_of("compiled", rule="adpsgd", p=None, progress=told.append)
-    assert not told
+        run_of("compiled", rule="adpsgd", p=None, progress=reports.append)
+    assert not reports
     with pytest.raises(ConfigError, match="decide is 'quickly': it must be"):
         run_of("quickly")
 
@@ -94,6 +94,6 @@ def test_auto_uses_the_fast_path_if_that_pays() -> None:
     assert not choice.takes_fast_path("auto", plan_of(8, rule="adpsgd"), 10**6)
 
 
-def test_it_is_compiled_once() -> None:
+def test_the_fast_path_is_compiled_once() -> None:
     run_of("compiled")
     assert not choice.must_compile()

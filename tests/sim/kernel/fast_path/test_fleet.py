@@ -28,10 +28,10 @@ def compare(settings: dict[str, Any]) -> bool:
     fast, slow = FastFleet(plan), Fleet(plan)
     while not slow.over and slow.now < UNTIL_S:
         try:
-            came = fast.run(UNTIL_S, 40)
+            reached = fast.run(UNTIL_S, 40)
         except FastPathUnsupported:
             return False
-        assert slow.run(UNTIL_S, 40) == came
+        assert slow.run(UNTIL_S, 40) == reached
         assert (fast.now, fast.over, fast.steps) == (slow.now, slow.over, slow.program.steps)
         assert flat(fast.take()) == flat(slow.program.take())
         assert fast.traffic == slow.traffic
@@ -45,14 +45,14 @@ def compare(settings: dict[str, Any]) -> bool:
 
 @pytest.mark.extended
 @given(settings_of_plans())
-def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
+def test_random_runs_match_the_protocols(settings: dict[str, Any]) -> None:
     compare(settings)
 
 
 @pytest.mark.slow
 @settings(max_examples=50_000)
 @given(settings_of_plans())
-def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
+def test_fifty_thousand_random_runs_match_the_protocols(drawn: dict[str, Any]) -> None:
     compare(drawn)
 
 
@@ -91,7 +91,7 @@ OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
     ],
     ids=str,
 )
-def test_runs_of_every_kind_are_decided_alike(settings: dict[str, Any]) -> None:
+def test_runs_of_every_kind_match_the_protocols(settings: dict[str, Any]) -> None:
     assert compare(settings)
 
 
@@ -105,7 +105,7 @@ def test_weights_below_a_unit_are_left_to_the_protocols() -> None:
 
 
 @pytest.mark.extended
-def test_random_numbers_are_those_of_numpy() -> None:
+def test_random_numbers_match_numpy() -> None:
     @numba.njit
     def draw(t: Tables, n: int) -> tuple[float, int]:
         return randoms.uniform(t, 1), randoms.below(t, 1, n)

@@ -1,4 +1,4 @@
-"""Byzantine members in simulated swarms: what they send, to whom, and what is not counted."""
+"""Byzantine members of simulated swarms: what they send, to whom, and how they are counted."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_byzantine_workers_are_not_counted() -> None:
 @pytest.mark.parametrize("rule", ["gosgd", "dpsgd:robust=clip"])
 def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
     if kind == "flood" and rule != "gosgd":
-        pytest.skip("nobody can push more often in rounds")
+        pytest.skip("in rounds, no worker can push more often")
     p = 0.5 if rule == "gosgd" else None
     summary = run(VECTORS, attack(kind), rule=rule, p=p).summary
     assert summary["weight_units_total"] == summary["weight_units_expected"]
@@ -67,7 +67,7 @@ def test_a_flooder_pushes_more_often() -> None:
     assert flooded.workers["pushes"][5] > 4 * plain.workers["pushes"][5]
 
 
-def test_each_honest_receiver_gets_its_own_forgery_and_byzantine_ones_none() -> None:
+def test_each_honest_receiver_gets_its_own_forgery_and_byzantine_receivers_none() -> None:
     """With dissensus of strength 1, a round of averaging leaves honest peers where they are."""
     values = np.random.default_rng(2).normal(size=(5, 4))
 
@@ -98,7 +98,7 @@ def test_shards_are_forged_one_by_one() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 5}, {"threads": 2}, {"threads": 1}])
-def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
+def test_window_and_threads_change_no_bit_of_an_attack(change: dict[str, Any]) -> None:
     faults = [attack("dissensus")]
     plain = run(MODELS, *faults, steps=6)
     assert run(MODELS, *faults, steps=6, **change).summary["digest"] == plain.summary["digest"]
@@ -106,11 +106,11 @@ def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
 
 @pytest.mark.extended
 def test_an_attack_lasts_for_its_duration() -> None:
-    lie = attack("far", strength=1e6)
-    late = run(VECTORS, lie | {"at_s": 1000.0})
+    forgery = attack("far", strength=1e6)
+    late = run(VECTORS, forgery | {"at_s": 1000.0})
     assert late.workers["pushes"].tolist() == run(VECTORS).workers["pushes"].tolist()
     assert late.summary["consensus_distance"] < 1
-    assert run(VECTORS, lie | {"for_s": 0.05}).summary["digest"] == late.summary["digest"]
+    assert run(VECTORS, forgery | {"for_s": 0.05}).summary["digest"] == late.summary["digest"]
     brief, long = (run(VECTORS, attack("flood", for_s=for_s)) for for_s in (1.0, 1000.0))
     assert brief.workers["pushes"][5] < long.workers["pushes"][5] / 2
 
@@ -141,7 +141,7 @@ def test_attacks_combine_with_other_faults() -> None:
         ({}, [attack("far", strength=0)], "a number above 0 and finite"),
     ],
 )
-def test_rules_that_cannot_be_attacked_are_refused(
+def test_impossible_attacks_are_refused(
     settings: dict[str, Any], faults: list[dict[str, Any]], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
