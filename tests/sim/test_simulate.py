@@ -412,7 +412,7 @@ def test_the_network_of_a_storm_replaces_the_default() -> None:
     assert near < 4.1 and far > 4.1
 
 
-def test_a_model_that_stands_for_a_larger_one_takes_as_long_to_send() -> None:
+def test_a_stand_in_model_takes_as_long_as_the_large_model() -> None:
     # 8 numbers of 8 bytes stand for 16 million of 4 bytes: 64 MB take 8 s at 64 Mbit/s. A host
     # sends and receives at once, and other messages add a little.
     settings = {**CALM, "workers": 2, "rule": "allreduce", "steps": 5, "latency_s": 0.0}

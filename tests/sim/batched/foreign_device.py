@@ -1,8 +1,8 @@
 """A fake device in place of a GPU: its tensors hold values, but cannot be mixed with host tensors.
 
-They say that they lie on ``meta``, the one device beside the CPU that torch has everywhere. What a
-GPU refuses is refused here, too: tensors of both in one operation, and reading memory from Python.
-Arithmetic is the CPU's, so that bits can be compared.
+Its tensors report the device ``meta``, the only one other than the CPU that torch has everywhere.
+Like a GPU, it refuses operations on tensors of both devices, and access to memory from Python. The
+CPU does the arithmetic, so that bits can be compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ NAME = "meta"
 
 _Func = Any
 _COPIES = {torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default}
-"""What may read on one device and write on another."""
+"""Operations that may read on one device and write on another."""
 
 
 class _ForeignTensor(Tensor):
@@ -94,18 +94,18 @@ def _wrapped(leaf: Any) -> Any:
 
 def _compute(func: _Func, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     leaves, form = tree_flatten((tuple(args), dict(kwargs)))
-    is_there = any(isinstance(leaf, _ForeignTensor) for leaf in leaves)
-    if is_there and func not in _COPIES:
+    is_foreign = any(isinstance(leaf, _ForeignTensor) for leaf in leaves)
+    if is_foreign and func not in _COPIES:
         for leaf in leaves:
             if isinstance(leaf, Tensor) and not isinstance(leaf, _ForeignTensor) and leaf.ndim:
                 raise RuntimeError(f"{func} was given tensors of the device and of the host")
     held, named = tree_unflatten([_held(leaf) for leaf in leaves], form)
     if (wanted := kwargs.get("device")) is not None:
         named["device"] = "cpu"
-        is_there = torch.device(wanted).type == NAME
+        is_foreign = torch.device(wanted).type == NAME
     elif func is torch.ops.aten.copy_.default:
-        is_there = isinstance(args[0], _ForeignTensor)
+        is_foreign = isinstance(args[0], _ForeignTensor)
     found = func(*held, **named)
-    if not is_there:
+    if not is_foreign:
         return found
     return return_and_correct_aliasing(func, args, kwargs, tree_map(_wrapped, found))

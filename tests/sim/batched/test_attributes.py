@@ -19,7 +19,7 @@ TARGETS = (INPUTS[:, 0] > 0).long()
 
 
 class Stateful(nn.Module):
-    """Keeps something of each call: *count* says what."""
+    """A model that changes state in each call, as *count* defines."""
 
     def __init__(self, count: Callable[["Stateful"], float]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a run needs of the machine: cores, threads, memory, and a pause of garbage collection."""
+"""The use of the machine by a run: memory, threads, and a pause of garbage collection."""
 
 import gc
 import threading
@@ -17,7 +17,7 @@ from rumor.sim.kernel.gc import paused
 from ...waiting import LIMIT_S
 
 
-def test_a_run_that_fits_is_estimated_and_a_larger_one_refused_with_the_size_that_fits() -> None:
+def test_a_run_too_large_for_memory_is_refused() -> None:
     fleet = SimulationConfig
     wanted_gib = check_memory(fleet(workers=1000, memory_gib=1.0), row_bytes=10_000, registers=2)
     assert 0.05 < wanted_gib < 0.2
@@ -27,12 +27,12 @@ def test_a_run_that_fits_is_estimated_and_a_larger_one_refused_with_the_size_tha
     assert "memory_gib allows" in str(caught.value)
     with pytest.raises(ConfigError, match="this machine has free"):
         check_memory(fleet(workers=10**9), row_bytes=10**9, registers=0)
-    # Before anything is allocated for them.
+    # The run is refused before anything is allocated.
     with pytest.raises(ConfigError, match="1,000,000,000 workers"):
         simulate(task="consensus", workers=10**9)
 
 
-def test_torch_has_one_thread_inside_and_its_former_number_outside() -> None:
+def test_alone_limits_torch_to_one_thread_and_restores_the_number() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -74,11 +74,11 @@ def test_each_part_is_done_once_by_any_free_thread() -> None:
 @pytest.mark.parametrize("in_main", [False, True])
 def test_an_error_is_raised_and_no_thread_begins_another_part(in_main: bool) -> None:
     threads, main, done = Threads(2), threading.get_ident(), list[int]()
-    are_both_there = threading.Barrier(2, timeout=LIMIT_S)
+    both_started = threading.Barrier(2, timeout=LIMIT_S)
 
     def work(part: int) -> None:
         if part < 2:
-            are_both_there.wait()
+            both_started.wait()
         if (threading.get_ident() == main) is in_main:
             raise ValueError(f"part {part}")
         time.sleep(0.05)

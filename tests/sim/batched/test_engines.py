@@ -599,7 +599,7 @@ def test_changing_an_attribute_in_a_later_step_is_an_error() -> None:
 
 
 def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
-    """Where a run of *count* steps has to stop."""
+    """Return the stop that a run of *count* steps reports."""
     failures = Failures()
     steps(shop, way, count, failures)
     with pytest.raises(Failure) as caught:
@@ -609,7 +609,7 @@ def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["loop", "dense", "vmap"])
-def test_a_step_whose_results_are_not_finite_is_found(name: str) -> None:
+def test_a_step_with_non_finite_results_is_found(name: str) -> None:
     spoilt = VECTORS.clone()
     spoilt[17] = float("inf")
     shop = workshop(task(train=(spoilt, CLASSES), batch_size=1), n=4)

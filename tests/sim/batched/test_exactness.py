@@ -1,4 +1,4 @@
-"""The same settings give the same bits, and the simplest settings equal plain training."""
+"""Equal settings give equal bits, and the simplest settings equal plain training."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def plain() -> dict[str, Run]:
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2, "window": 7}], ids=str)
 @pytest.mark.parametrize("case", CASES)
-def test_the_way_of_computing_changes_no_bit(
+def test_window_and_threads_change_no_bit(
     case: str, change: dict[str, Any], plain: dict[str, Run]
 ) -> None:
     check_same(simulate(**SETTINGS | CASES[case] | change), plain[case])
@@ -146,7 +146,7 @@ def test_all_reduce_with_two_levels_agrees_with_one_level() -> None:
     deep = simulate(**settings, rule="allreduce:levels=2").summary
     assert flat["consensus_distance"] == deep["consensus_distance"] == 0
     assert deep["loss"] == pytest.approx(flat["loss"], rel=1e-5)
-    # 6 peers, one level: 2 to and 2 from the inner 4, which swap 4 * 2; two: 4 up, 4 down, 2 more.
+    # One level of 6 peers: 2 shares to and 2 from the inner 4, which swap 4 * 2. Two: 4 + 4 + 2.
     assert (flat["mixed"], deep["mixed"]) == (5 * 12, 5 * 10)
 
 
@@ -182,7 +182,7 @@ def test_one_worker_is_plain_training_to_the_last_bit(rule: str) -> None:
     "n",
     [5, pytest.param(2, marks=pytest.mark.extended), pytest.param(8, marks=pytest.mark.extended)],
 )
-def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> None:
+def test_an_average_of_all_workers_equals_training_on_larger_batches(n: int, task: str) -> None:
     """At equal speeds and without latency, momentum included."""
     run = simulate(
         task=task, workers=n, rule="allreduce", network="ideal", steps=20, seed=3, engine="loop"
@@ -283,7 +283,7 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
 
 
 @pytest.mark.extended
-def test_the_step_of_divergence_does_not_depend_on_the_way_of_computing() -> None:
+def test_the_step_of_divergence_does_not_depend_on_engine_or_window() -> None:
     settings: dict[str, Any] = {
         "task": poisoned(),
         "workers": 8,

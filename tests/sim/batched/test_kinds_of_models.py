@@ -14,7 +14,7 @@ from rumor.train import load_task
 from .test_exactness import check_same, trained_by_hand
 
 
-def turned() -> nn.Module:
+def transposed() -> nn.Module:
     layers: Any = nn.Sequential(nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, 10))
     layers[0].weight = nn.Parameter(torch.randn(64, 20).t() / 8)
     return nn.Sequential(*layers)
@@ -72,7 +72,7 @@ class Mixture(nn.Module):
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("model", [turned, images, tied, compiled, Tempered, Mixture])
+@pytest.mark.parametrize("model", [transposed, images, tied, compiled, Tempered, Mixture])
 def test_one_worker_equals_plain_training_and_engines_agree_on_several(
     model: Callable[[], nn.Module],
 ) -> None:

@@ -57,14 +57,14 @@ def test_one_worker_trains_like_a_live_peer_to_the_last_bit() -> None:
     assert run.summary["lr_schedule"] == SCHEDULE
 
 
-def test_by_the_workers_own_steps() -> None:
+def test_rates_follow_the_own_steps_of_a_worker() -> None:
     assert rates_of(steps=4) == [1.0, 0.75, 0.5, 0.25]
     # A slow worker's clock is its own.
     rates = rates_of(workers=2, steps=4, slow=("1:3",))
     assert sorted(rates) == [0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0, 1.0]
 
 
-def test_by_the_swarms_clock_if_all_steps_are_counted() -> None:
+def test_rates_follow_the_clock_of_the_swarm_under_total_steps() -> None:
     rates = rates_of(workers=4, steps=None, total_steps=40, slow=("3:4",))
     known = 40 * (1 - np.array(rates))
     assert rates[0] == 1.0 and min(rates) < 0.15 and len(rates) >= 40
@@ -72,7 +72,7 @@ def test_by_the_swarms_clock_if_all_steps_are_counted() -> None:
     assert sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
 
 
-def test_by_time_if_nothing_else_ends_the_run() -> None:
+def test_rates_follow_time_if_only_time_ends_the_run() -> None:
     assert rates_of(time_s=1.0, step_s=0.25) == pytest.approx([0.75, 0.5, 0.25, 0.0])
 
 

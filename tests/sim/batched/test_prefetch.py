@@ -56,7 +56,7 @@ def test_the_scheduler_ends_when_no_more_windows_are_taken(way: Way) -> None:
 
 
 @both
-def test_an_error_of_the_scheduler_is_raised_here(way: Way) -> None:
+def test_an_error_of_the_scheduler_is_raised_to_the_caller(way: Way) -> None:
     coming = windows(1)
 
     def failing() -> Window:

@@ -1,4 +1,4 @@
-"""Bugs of simulations that were found once, and must not come back."""
+"""Regressions: bugs of simulations that must not come back."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ def task(model: Any) -> Task:
 
 
 @pytest.mark.parametrize("topology", ["complete", "one-peer-exponential"])
-def test_peers_that_ask_one_another_at_the_same_time_agree(topology: str) -> None:
+def test_peers_that_query_each_other_at_the_same_time_agree(topology: str) -> None:
     settings: dict[str, Any] = {"rule": "adpsgd", "topology": topology}
     series = simulate(task="consensus", workers=8, steps=120, **settings).series["disagreement"]
     assert series[-1] < 1e-6 * series[0]
@@ -50,13 +50,13 @@ def test_a_barrier_over_a_dead_link_ends_with_a_reason() -> None:
         simulate(task="consensus", workers=2, rule="dpsgd", topology="ring", loss=1.0, steps=2)
 
 
-def test_a_long_waiting_peer_has_time_to_learn_that_the_others_finished() -> None:
+def test_a_waiting_peer_learns_that_the_others_have_finished() -> None:
     settings: dict[str, Any] = {"rule": "noloco:h=32", "topology": "random-matching", "step_s": 3.0}
     ends: dict[str, Any] = {"speeds": "1x:50%,0.1x:50%", "total_steps": 512}
     assert simulate(task="consensus", workers=8, **settings, **ends).summary["steps"] >= 512
 
 
-class Telling(nn.Linear):
+class WithExtraState(nn.Linear):
     """A module with extra state that is not a tensor."""
 
     def get_extra_state(self) -> dict[str, int]:
@@ -67,7 +67,9 @@ class Telling(nn.Linear):
 
 
 def test_extra_state_of_a_module_is_left_alone() -> None:
-    run = simulate(task=task(lambda: Telling(4, 2)), workers=2, topology="ring", engine="loop")
+    run = simulate(
+        task=task(lambda: WithExtraState(4, 2)), workers=2, topology="ring", engine="loop"
+    )
     assert run.model is not None and set(run.model) == {"weight", "bias"}
 
 
@@ -82,7 +84,7 @@ def test_long_runs_are_measured_less_often(settings: dict[str, Any]) -> None:
     assert 15 <= len(run.series["time_s"]) <= 300
 
 
-def test_the_pace_of_a_finished_worker_does_not_hang_on_a_single_draw() -> None:
+def test_the_pace_of_a_finished_worker_does_not_depend_on_one_draw() -> None:
     run = simulate(
         task="consensus", workers=16, topology="ring", steps=30, pace="lognormal:cv=5", p=0.1
     )

@@ -169,12 +169,12 @@ def test_bare_shares_match_a_live_peer_to_the_last_bit(wire: str) -> None:
 
 def test_a_register_on_demand_belongs_to_one_worker() -> None:
     workers = rows(registers=("from/*",))
-    told = workers._rows["from/ada"]
+    register = workers._rows["from/ada"]
     workers.shares.carry_out([Combine(1, "from/ada", ((2.0, "x"), (1.0, "from/ada")))])
-    assert isinstance(told, dict) and told.keys() == {1}
-    assert bits(told[1]) == bits(tuple(2 * part for part in workers.row(1)))
+    assert isinstance(register, dict) and register.keys() == {1}
+    assert bits(register[1]) == bits(tuple(2 * part for part in workers.row(1)))
     workers.shares.carry_out([Combine(1, "from/ada", ()), Combine(2, "from/ada", ())])
-    assert told == {}
+    assert register == {}
 
 
 def test_a_register_on_demand_is_restored_with_its_worker() -> None:
@@ -192,7 +192,7 @@ def test_a_register_on_demand_is_restored_with_its_worker() -> None:
 @pytest.mark.parametrize("wire", WIRES[:-1])
 @pytest.mark.parametrize("scattered", [False, True])
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_share_is_measured_as_it_would_be_mixed(
+def test_the_measured_distance_of_a_share_equals_the_effect_of_mixing(
     wire: str, shards: int, *, scattered: bool
 ) -> None:
     found = rows(shards, scattered=scattered)

@@ -12,7 +12,7 @@ from rumor.sim.batched.schedule import as_units, in_proportion
 from ...faults import fault
 
 
-def test_whole_units_are_integers_and_enter_means_as_they_are() -> None:
+def test_whole_units_are_integers_and_enter_means_unscaled() -> None:
     units = as_units([[ONE, 3 * UNIT], [0, 5 * UNIT]])
     assert units.dtype == np.int64 and units.tolist() == [[2**40, 3], [0, 5]]
     assert in_proportion(units) is units

@@ -61,7 +61,7 @@ def test_a_single_row_is_mixed_as_in_a_level(dtype: torch.dtype) -> None:
         assert torch.equal(shares.share(again.number), alone)
 
 
-def test_released_places_are_used_again() -> None:
+def test_released_slots_are_reused() -> None:
     x = vectors(n=2)
     shares, program, held = WholeShares(x, ONE_CORE), Program(2), list[Slot]()
     for _ in range(1000):

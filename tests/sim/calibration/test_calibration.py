@@ -36,7 +36,7 @@ def test_a_file_round_trips(tmp_path: Path) -> None:
     assert read_calibration(tmp_path / "a.json") == first
 
 
-def test_steps_of_each_worker_last_as_long_as_those_of_its_peer() -> None:
+def test_each_worker_steps_at_the_pace_of_its_peer() -> None:
     config = SimulationConfig(**measured().simulation())
     ids = [f"peer-{worker}" for worker in range(config.workers)]
     pace = make_step_time(config.pace, ids=ids, step_s=config.step_s, slow=config.slow, seed=0)
@@ -52,7 +52,7 @@ def test_more_workers_than_peers_take_their_paces_in_turn() -> None:
     assert slow == {"0": "1.021", "2": "3.001", "3": "1.021", "5": "3.001", "6": "1.021"}
 
 
-def test_step_times_vary_as_measured_and_not_at_all_if_that_is_negligible() -> None:
+def test_step_times_vary_as_measured_unless_the_variation_is_negligible() -> None:
     assert measured(peers=paces(cv=0.2)).simulation()["pace"] == "lognormal:cv=0.2"
     assert measured(peers=paces(cv=0.004)).simulation()["pace"] == "constant"
 
@@ -76,7 +76,7 @@ def test_step_times_vary_as_measured_and_not_at_all_if_that_is_negligible() -> N
         ({"network": 3}, "network is 3: it must be an object, or the name of a network"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_file_and_key(
+def test_an_invalid_file_is_refused_with_its_path_and_key(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "a.json"
@@ -108,8 +108,8 @@ def test_the_cost_of_exchanges_is_separated_from_the_step_time(tmp_path: Path) -
         exchange_s = 0.001 + 0.02 * (number % 4) / 10
         time_s += 10 * (0.05 + exchange_s)
         own = {"own_s": 0.05, "own_s_sd": 0.0, "step_s": 0.05 + exchange_s, "step_s_sd": 0.0}
-        told = {"step": 10 * number + 10, "time_s": time_s, "unix_s": 1e9 + time_s}
-        rows.append(told | own | {"pushes": pushes, "mixed": 0})
+        moment = {"step": 10 * number + 10, "time_s": time_s, "unix_s": 1e9 + time_s}
+        rows.append(moment | own | {"pushes": pushes, "mixed": 0})
     leave_peer(tmp_path / "peers" / "a", rows)
     (peer,) = calibrate(read_live_run(tmp_path)).peers
     assert peer.exchange_s == pytest.approx(0.02)

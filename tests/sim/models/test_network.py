@@ -82,7 +82,7 @@ def test_a_number_out_of_range_is_refused_by_name(field: str, value: float) -> N
     ("name", "words"),
     [("wann", "did you mean 'wan'?"), ("", "ideal, datacenter, lan, wan, lossy, or a .json file")],
 )
-def test_an_unknown_network_is_refused_with_the_known_ones(name: str, words: str) -> None:
+def test_an_unknown_network_is_refused_with_the_known_names(name: str, words: str) -> None:
     with pytest.raises(ConfigError, match="unknown network") as caught:
         read_network(name)
     assert words in str(caught.value)
@@ -121,7 +121,9 @@ def test_an_invalid_network_file_is_refused_with_its_key(
         (b'{"latency_s": 1' + b"0" * 400 + b"}", "is too large"),
     ],
 )
-def test_a_file_that_is_not_json_is_named(content: bytes, words: str, tmp_path: Path) -> None:
+def test_an_unreadable_network_file_is_refused_by_name(
+    content: bytes, words: str, tmp_path: Path
+) -> None:
     path = tmp_path / "net.json"
     with pytest.raises(ConfigError, match=r"net.json cannot be read: No such file"):
         read_network(str(path))

@@ -73,6 +73,6 @@ def test_a_step_must_take_time_and_end() -> None:
         ("pareto:shape=1", "shape=1: it must be above 1"),
     ],
 )
-def test_an_invalid_spec_is_refused_with_the_valid_ones(spec: str, words: str) -> None:
+def test_an_invalid_pace_is_refused_with_a_hint(spec: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         pace(spec)

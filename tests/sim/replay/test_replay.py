@@ -1,4 +1,4 @@
-"""Live swarms repeated from their journals, bit for bit, and what is said where they differ."""
+"""Replays of live swarms from their journals: bit for bit, or with the first difference."""
 
 import json
 import shutil
@@ -41,8 +41,8 @@ from rumor.train.tasks.registry import load_task
 from ...forked import forked, forked_peers
 from ...waiting import until
 
-# Everything that could make two runs differ: chance of three kinds in a step, and buffers, one of
-# them of integers, one that counts evaluations too.
+# Everything that could make two runs differ: three random number generators in a step, and buffers,
+# of which one holds integers and one also counts evaluations.
 TASK = """
 import random
 import numpy as np
@@ -103,8 +103,8 @@ Reframe = Callable[[int, bytes], bytes]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A working directory with the task in it."""
+def workdir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working directory with the module of the tasks."""
     folder = tmp_path_factory.mktemp("replay")
     (folder / "noisytask.py").write_text(TASK)
     with pytest.MonkeyPatch.context() as patch:
@@ -115,22 +115,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def swarm(place: Path) -> Path:
-    """The folder of a swarm of three that ended in good order."""
-    launched("--peers", "3", "--out", "run")
-    return place / "run"
+def swarm(workdir: Path) -> Path:
+    """The folder of a swarm of three peers that ended normally."""
+    launch("--peers", "3", "--out", "run")
+    return workdir / "run"
 
 
-def launched(*options: str, settings: tuple[str, ...] = QUICK) -> None:
-    """Run a swarm to its end; nobody loads torch for it."""
+def launch(*options: str, settings: tuple[str, ...] = QUICK) -> None:
+    """Run a swarm to its end, with forked peers, which need not load torch again."""
     with forked_peers():
         ended = CliRunner().invoke(app, ["launch", *settings, *options])
     assert ended.exit_code == 0, ended.output
 
 
 @pytest.fixture
-def copy(swarm: Path, tmp_path: Path) -> Path:
-    """A copy of it to spoil."""
+def run_copy(swarm: Path, tmp_path: Path) -> Path:
+    """A copy of the swarm's folder, which a test may damage."""
     return shutil.copytree(swarm, tmp_path / "run")
 
 
@@ -139,19 +139,19 @@ def kind_of(record: Any) -> type | str:
 
 
 def calls(records: Iterable[Any], method: str) -> list[Mapping[str, Any]]:
-    """What a method was called with."""
+    """The arguments of every call of a method."""
     return [record.arguments for record in records if kind_of(record) == method]
 
 
-def told(body: bytes, place: int, value: Any) -> bytes:
+def with_value(body: bytes, index: int, value: Any) -> bytes:
     """The content of a record with one value changed."""
     values = json.loads(body)
-    values[place] = value
+    values[index] = value
     return json.dumps(values).encode()
 
 
 def rewrite(journal: Path, change: Reframe, *, nth: int, kind: type | str) -> int:
-    """Change the content of the nth record of a kind, its checksum too; returns its number."""
+    """Change the nth record of a kind and its checksum; return its number."""
     data, position, number, seen = journal.read_bytes(), 16, 0, 0
     while position < len(data):
         size, _, code = struct.unpack_from("<IIB", data, position)
@@ -194,9 +194,9 @@ LOADED = ("--partition", "iid", "--set=journal")
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("peers", "settings", "told"),
+    ("peers", "settings", "expected"),
     [
-        # Datasets of one's own, augmentation and mixed precision.
+        # A custom dataset, augmentation and mixed precision.
         (2, (*RULE, "--task", "noisytask:loaded", *LOADED), ("mix ",)),
         (3, (*QUICK, *SHARDS), ("snapshot x of shard 2",)),
         (3, (*LARGE, "--rule", "diloco:h=3"), ("combine ",)),
@@ -221,30 +221,30 @@ LOADED = ("--partition", "iid", "--set=journal")
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_rules_formats_and_shards_are_repeated_bit_for_bit(
-    peers: int, settings: tuple[str, ...], told: tuple[str, ...], place: Path, tmp_path: Path
+    peers: int, settings: tuple[str, ...], expected: tuple[str, ...], workdir: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    launched("--peers", str(peers), "--out", str(run), settings=settings)
+    launch("--peers", str(peers), "--out", str(run), settings=settings)
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.compared and peer.mixed for peer in found.peers)
     records = records_of(run / "peers" / "peer-0" / JOURNAL)
     words = " ".join(record.words for record in records if isinstance(record, Decided))
-    assert all(each in words for each in told)
+    assert all(each in words for each in expected)
     assert bool(calls(records, "measured")) == ("gosgd:p=0.5,robust=clip:tau=1" in settings)
     assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
 
 
 @pytest.mark.live
-def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
-    place: Path, tmp_path: Path
+def test_learning_rates_follow_the_swarm_steps_live_and_in_replay(
+    workdir: Path, tmp_path: Path
 ) -> None:
     run, text, total = tmp_path / "run", "cosine:warmup=0.1,floor=0.05", 120
-    # Slow enough that each hears of the other's steps.
+    # Slow enough for each peer to learn of the other's steps.
     pace = ("--set=step_s_min=0.02", "--set=gossip_s=0.05")
     settings = (f"--set=lr_schedule={text}", "--set=log_every=1", "--set=journal", *pace)
     given = ("--task", "digits", "--total-steps", str(total), "--peers", "2", "--out", str(run))
-    launched(*given, settings=settings)
+    launch(*given, settings=settings)
     schedule, full = parse_lr_schedule(text), load_task("digits", seed=0).lr
     rates = [full * schedule.after(steps, total) for steps in range(total)]
     peers = [read_metrics(run / "peers" / f"peer-{index}" / "metrics.jsonl") for index in range(2)]
@@ -252,10 +252,10 @@ def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
         known = [row["swarm_steps"] for row in rows]
         assert [steps >= total for steps in known] == [False] * (len(known) - 1) + [True]
         assert [row["lr"] for row in rows[1:]] == pytest.approx([rates[n] for n in known[:-1]])
-        # Before its first step, the other may have taken some.
+        # Before the first step of this peer, the other may have taken some.
         assert any(rows[0]["lr"] == pytest.approx(rate) for rate in rates[: known[0]])
     assert sum(rows[-1]["step"] for rows in peers) >= total
-    # However slow one of them was, the other's steps count.
+    # The steps of the other peer count, even if one peer is slow.
     assert any(row["swarm_steps"] > row["step"] for rows in peers for row in rows)
     found = replay(run)
     assert found.identical and all(peer.compared for peer in found.peers), found.difference
@@ -264,12 +264,12 @@ def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
 @pytest.mark.extended
 @pytest.mark.live
 def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
-    place: Path, tmp_path: Path
+    workdir: Path, tmp_path: Path
 ) -> None:
-    """Of four peers; a journal has the number of each exchange, and no values."""
+    """The journals of four peers hold the number of each exchange, and no values."""
     run = tmp_path / "run"
     given = "--task digits --steps 60 --rule seasgd --peers 4 --set=journal --out"
-    launched(*given.split(), str(run), settings=())
+    launch(*given.split(), str(run), settings=())
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.compared and peer.steps == 60 for peer in found.peers)
@@ -278,7 +278,7 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
         for peer in found.peers
     }
     every = sorted(mark.number for each in marks.values() for mark in each)
-    # One when it founds, one after each step, one before it merges; more while it follows.
+    # A peer exchanges when it founds, after each step, before it merges, and while it follows.
     assert every == list(range(1, len(every) + 1)) and len(every) >= 4 * 62
     assert len({mark.token for each in marks.values() for mark in each}) == 1
     # Without one of the journals, the others cannot be repeated beyond its first exchange.
@@ -298,18 +298,18 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
     ],
     ids=str,
 )
-def test_large_shares_are_repeated_however_they_travelled(
-    settings: tuple[str, ...], in_memory: bool, place: Path, tmp_path: Path
+def test_large_shares_are_repeated_for_every_transport(
+    settings: tuple[str, ...], in_memory: bool, workdir: Path, tmp_path: Path
 ) -> None:
-    """In frames, or from the memory of their sender, which the journal only says was read."""
+    """Shares in frames, or in memory of the sender, of which a journal only notes the access."""
     run = tmp_path / "run"
-    launched("--task", "noisytask:large", *settings, "--peers", "2", "--out", str(run))
+    launch("--task", "noisytask:large", *settings, "--peers", "2", "--out", str(run))
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.mixed > 2 and peer.compared for peer in found.peers)
     records = [r for peer in found.peers for r in records_of(peer.folder / JOURNAL)]
-    attached = [told["usable"] for told in calls(records, "attached")]
-    received = [told["envelope"].body for told in calls(records, "receive")]
+    attached = [call["usable"] for call in calls(records, "attached")]
+    received = [call["envelope"].body for call in calls(records, "receive")]
     chunks = [body for body in received if isinstance(body, Chunk)]
     assert all(attached) and (len(attached) > 2) == in_memory
     assert (len(chunks) > 2) != in_memory
@@ -322,14 +322,14 @@ def records_of(journal: Path) -> list[object]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
-    path = copy / "peers" / "peer-1" / "model.safetensors"
+def test_a_flipped_bit_of_a_saved_model_is_located(run_copy: Path) -> None:
+    path = run_copy / "peers" / "peer-1" / "model.safetensors"
     with safe_open(path, "pt") as file:
         metadata = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}
     tensors["5.weight"].view(torch.int32)[0, 9] ^= 1
     save_file(tensors, path, metadata=metadata)
-    found = replay(copy)
+    found = replay(run_copy)
     assert verdicts(found) == {"peer-0": "identical", "peer-1": "differs", "peer-2": "identical"}
     assert found.difference is not None and found.difference.peer == "peer-1"
     assert found.difference.step == 60
@@ -344,31 +344,31 @@ def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
     [
         (Began, lambda _, body: b'["Began", 7]', 9, "the batch of step 10 has other samples"),
         (Trained, lambda _, body: b'["Trained", 0.5]', 10, "was 0.5"),
-        (Decided, lambda _, body: told(body, 1, 7), None, "units here, and was 7"),
+        (Decided, lambda _, body: with_value(body, 1, 7), None, "units here, and was 7"),
         (Decided, lambda _, body: body[:-2] + b'; mix x#1 0.5"]', None, "mix x#1 0.5"),
         (
             Fingerprint,
-            lambda _, body: told(body, 1, [0, *json.loads(body)[1][1:]]),
+            lambda _, body: with_value(body, 1, [0, *json.loads(body)[1][1:]]),
             None,
             "0.weight has other bits",
         ),
-        ("step", lambda _, body: told(body[:-1], 1, {"trained": True}) + b"\0", None, ""),
+        ("step", lambda _, body: with_value(body[:-1], 1, {"trained": True}) + b"\0", None, ""),
     ],
 )
-def test_a_record_that_was_changed_is_the_first_difference(
-    copy: Path, kind: type | str, change: Reframe, step: int | None, what: str
+def test_a_changed_record_is_the_first_difference(
+    run_copy: Path, kind: type | str, change: Reframe, step: int | None, what: str
 ) -> None:
-    journal = copy / "peers" / "peer-2" / JOURNAL
+    journal = run_copy / "peers" / "peer-2" / JOURNAL
     nth = 1 if kind in (Fingerprint, "step") else 10
     number = rewrite(journal, change, nth=nth, kind=kind)
-    found = replay(copy)
+    found = replay(run_copy)
     assert not found.identical
     difference = found.difference
     assert difference is not None and difference.peer == "peer-2"
     assert what in difference.what and f"peer-2, record {difference.record}" in str(difference)
     assert difference.record == number if kind != "step" else difference.record >= number
     assert step in (None, difference.step)
-    # What needs a share of it that it did not come to make cannot go on; nobody else differs.
+    # A peer stops if it needs a share that this replay did not make; no other peer differs.
     others = {peer.id: peer for peer in found.peers if peer.id != "peer-2"}
     assert all(peer.verdict is not Verdict.DIFFERS for peer in others.values())
     stopped = [peer.why for peer in others.values() if peer.verdict is Verdict.STOPPED]
@@ -377,15 +377,15 @@ def test_a_record_that_was_changed_is_the_first_difference(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
-    journal = copy / "peers" / "peer-0" / JOURNAL
+def test_a_changed_byte_stops_the_replay_at_its_record(run_copy: Path) -> None:
+    journal = run_copy / "peers" / "peer-0" / JOURNAL
     with closing(JournalFile(journal)) as file:
         ends_bytes = [file.position_bytes for _ in file]
     data = bytearray(journal.read_bytes())
-    # The last of a record: its head says how long it is, and then the file might seem cut off.
+    # The last byte of a record. With a changed length in its head, the file might seem truncated.
     data[ends_bytes[len(ends_bytes) // 2] - 1] ^= 1
     journal.write_bytes(data)
-    found = replay(copy)
+    found = replay(run_copy)
     assert found.difference is None and not found.identical
     peer = found.peers[0]
     assert peer.verdict is Verdict.STOPPED and "is damaged" in peer.why
@@ -394,22 +394,22 @@ def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> N
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Path) -> None:
-    journal = copy / "peers" / "peer-2" / JOURNAL
+def test_a_truncated_journal_is_distinguished_from_a_killed_peer(run_copy: Path) -> None:
+    journal = run_copy / "peers" / "peer-2" / JOURNAL
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
-    found = replay(copy)
+    found = replay(run_copy)
     last = found.peers[2]
     assert last.verdict is Verdict.STOPPED and "before the live run did" in last.why
     whys = [peer.why for peer in found.peers[:2]]
     assert any(f"could not go on after its record {last.records}" in why for why in whys)
-    (copy / "peers" / "peer-2" / "model.safetensors").unlink()
-    whys = [peer.why for peer in replay(copy).peers[:2]]
+    (run_copy / "peers" / "peer-2" / "model.safetensors").unlink()
+    whys = [peer.why for peer in replay(run_copy).peers[:2]]
     assert any(f"that journal ends before it, after record {last.records}" in why for why in whys)
-    shutil.copy(copy / "peers" / "peer-1" / JOURNAL, journal)
+    shutil.copy(run_copy / "peers" / "peer-1" / JOURNAL, journal)
     with pytest.raises(ConfigError, match="given twice"):
-        replay(copy)
+        replay(run_copy)
     journal.unlink()
-    found = replay(copy)
+    found = replay(run_copy)
     assert found.difference is None and not found.identical
     whys = [peer.why for peer in found.peers]
     assert any("of peer-2" in why and "that journal is not here" in why for why in whys)
@@ -417,37 +417,39 @@ def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Pat
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_library_versions_give_a_warning(
+    run_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch, "__version__", "2.99.0")
-    found = replay(copy)
+    found = replay(run_copy)
     assert found.identical, (found.difference, [peer.why for peer in found.peers])
     assert any(warning.startswith("torch is 2.99.0, and was 2") for warning in found.warnings)
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
-    # In the same run: shares in another format, and of a part of the model only.
+def test_the_copy_of_a_newcomer_is_repeated_shard_by_shard(workdir: Path) -> None:
+    # The same run covers shares in another format, and shares of single shards.
     settings = "--set=wire=int8 --set=shards=3 --set=linger_s=0.2 --set=step_s_min=0.05"
     common = ("rumor", "peer", *QUICK, *settings.split(), "--set", "rendezvous=meet")
-    log = place / "log.txt"
+    log = workdir / "log.txt"
     founder = forked(log, *common, "--id", "old", "--steps", "1000000", "--out", "two/old")
-    until(lambda: founder.poll() is not None or steps_of(place / "two" / "old" / JOURNAL) >= 10)
+    until(lambda: founder.poll() is not None or steps_of(workdir / "two" / "old" / JOURNAL) >= 10)
     assert founder.poll() is None, log.read_text()
     joiner = ("--id", "new", "--set", "seed=5", "--steps", "20", "--out", "two/new")
     assert forked(log, *common, *joiner).wait() == 0, log.read_text()
     founder.send_signal(signal.SIGTERM)
     founder.wait()
-    found = replay(place / "two" / "old", place / "two" / "new")
+    found = replay(workdir / "two" / "old", workdir / "two" / "new")
     assert found.identical and all(peer.compared for peer in found.peers)
     new, old = found.peers
     assert (new.id, old.id) == ("new", "old") and new.mixed > 0
-    # The first to leave handed its weight on, on its network thread.
+    # The newcomer left first, and handed its weight on from its network thread.
     assert new.steps == 20 and old.steps < 1_000_000
 
 
 def steps_of(journal: Path) -> int:
-    """Optimizer steps in a journal that is still being written; 0 where there is none yet."""
+    """Return the number of optimizer steps in a journal, which may be unfinished or missing."""
     if not journal.exists() or journal.stat().st_size < 1000:
         return 0
     return sum(isinstance(record, Trained) for record in records_of(journal))
@@ -471,7 +473,7 @@ def test_models_are_compared_by_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"something else"])
-def test_a_folder_without_a_journal_is_no_run(tmp_path: Path, content: bytes | None) -> None:
+def test_a_folder_without_a_journal_is_refused(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / JOURNAL).write_bytes(content)
     with pytest.raises(ConfigError, match="journal"):

@@ -1,4 +1,4 @@
-"""Models that are compiled, tied, turned or on a frozen backbone are replayed bit for bit."""
+"""Models that are compiled, tied, transposed or partly frozen are replayed bit for bit."""
 
 import sys
 from dataclasses import replace
@@ -12,7 +12,7 @@ from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
 
-# A test changes what the frozen layer consists of.
+# The test changes BASE, and with it the values of the frozen layer.
 TASK = """
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ def kinds():
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("frozen_may_differ", [False, True])
-def test_the_schema_of_a_journal_is_found_again(
+def test_a_replay_rebuilds_the_schema_of_its_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frozen_may_differ: bool
 ) -> None:
     (tmp_path / "kindstask.py").write_text(TASK)

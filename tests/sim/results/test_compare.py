@@ -1,4 +1,4 @@
-"""A live run beside a simulation: which figures are compared, and what counts as agreeing."""
+"""A live run compared with a simulation: which figures are judged, and which of them agree."""
 
 import json
 from dataclasses import replace
@@ -27,8 +27,8 @@ def live_run(folder: Path, **options: Any) -> LiveRun:
     return read_live_run(leave_run(folder, PACES, **options))
 
 
-def simulated(told: dict[str, Any] | None = None, **changes: Any) -> Run:
-    """What a perfect simulation of `live_run` leaves."""
+def simulated(settings: dict[str, Any] | None = None, **changes: Any) -> Run:
+    """The result of a perfect simulation of `live_run`."""
     time_s = np.linspace(0.0, 30.0, 301)
     steps = (300.0 * 3 + 100.0) / 4 * time_s / 30
     accuracy = np.minimum(0.95, np.median([time_s / 10, time_s / 10, time_s / 30], axis=0))
@@ -42,7 +42,7 @@ def simulated(told: dict[str, Any] | None = None, **changes: Any) -> Run:
     }
     summary = {"workers": 4, "accuracy": 0.96, "loss": 0.1, "task": "digits", "seed": 1}
     ends = {"steps": np.array([300, 300, 300, 100])}
-    return Run(summary=summary | (told or {}), series=series | changes, workers=ends)
+    return Run(summary=summary | (settings or {}), series=series | changes, workers=ends)
 
 
 def figures(live: LiveRun, other: Run, **arguments: Any) -> dict[str, Figure]:
@@ -61,26 +61,26 @@ def test_a_perfect_simulation_agrees_in_everything(live: LiveRun) -> None:
         *(f"steps/s of peer-{index}" for index in range(4)),
         "time to 0.9",
     ]
-    # Rates are of the stretch in which all trained.
+    # Rates cover the time in which all peers trained.
     assert named["steps/s"].live == pytest.approx(1000 / 30)
     assert named["steps/s"].ratio == pytest.approx(1.0)
     assert named["steps/s of peer-3"].live == pytest.approx(100 / 30)
     assert not named["consensus distance"].judged
 
 
-def test_members_that_a_simulation_gossips_about_are_told_apart_too(live: LiveRun) -> None:
-    told = 100 * 4 * simulated().series["steps"]
-    sent = simulated().series["bytes_sent"] + told
-    found = figures(live, simulated(bytes_sent=sent, membership_bytes=told))
+def test_membership_bytes_of_a_simulation_are_separated_too(live: LiveRun) -> None:
+    membership = 100 * 4 * simulated().series["steps"]
+    sent = simulated().series["bytes_sent"] + membership
+    found = figures(live, simulated(bytes_sent=sent, membership_bytes=membership))
     for name in ("bytes/s", "bytes/s without membership"):
         assert found[name].ratio == pytest.approx(1.0)
 
 
-def test_the_time_to_an_accuracy_is_that_of_the_median_peer_if_it_gets_there(live: LiveRun) -> None:
+def test_the_time_to_an_accuracy_is_that_of_the_median_peer(live: LiveRun) -> None:
     found = figures(live, simulated(), target=0.5)["time to 0.5"]
-    # Peers 0 to 2 come to 0.5 after 50 steps of 0.1 s, and peer 3 after 15 s.
+    # Peers 0 to 2 reach 0.5 after 50 steps of 0.1 s, and peer 3 after 15 s.
     assert (found.live, found.simulated) == pytest.approx((5.0, 5.0), abs=0.01)
-    # If one of them never arrives, it is out of bounds; if neither does, there is no complaint.
+    # If only one run reaches the target, the figure disagrees; if no run does, it is not judged.
     never = put_side_by_side(live, simulated(accuracy_quantiles=np.full((301, 5), 0.5)))
     (figure,) = (each for each in never.figures if each.name == "time to 0.9")
     assert (figure.simulated, figure.ratio, figure.agrees(0.2)) == (None, None, False)
@@ -91,7 +91,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_median_peer_if_it_gets_there(liv
     assert neither.agrees
 
 
-def test_the_tolerance_is_a_part_of_the_live_figure() -> None:
+def test_the_tolerance_is_a_fraction_of_the_live_figure() -> None:
     figure = Figure(name="steps/s", unit="1/s", live=10.0, simulated=12.0)
     assert figure.agrees(0.2)
     assert not figure.agrees(0.19)
@@ -99,12 +99,12 @@ def test_the_tolerance_is_a_part_of_the_live_figure() -> None:
     assert not replace(figure, simulated=7.9).agrees(0.2)
 
 
-def test_rates_of_peers_are_left_out_where_all_take_as_many_steps(live: LiveRun) -> None:
+def test_rates_of_peers_are_omitted_if_all_take_equally_many_steps(live: LiveRun) -> None:
     other = replace(simulated(), workers={"steps": np.array([300] * 4)})
     assert "steps/s of peer-0" not in figures(live, other)
 
 
-def test_how_far_apart_models_were_is_judged_where_sketches_tell(live: LiveRun) -> None:
+def test_the_consensus_distance_is_judged_if_it_was_measured_live(live: LiveRun) -> None:
     found = put_side_by_side(live, simulated(), live_consensus=9.0)
     (figure,) = (each for each in found.figures if each.name == "consensus distance")
     assert (figure.live, figure.judged) == (9.0, True)
@@ -114,7 +114,7 @@ def test_how_far_apart_models_were_is_judged_where_sketches_tell(live: LiveRun) 
 
 
 @pytest.mark.parametrize(
-    ("options", "told", "differences"),
+    ("options", "settings", "differences"),
     [
         (
             {"seed": 7, "topology": "ring"},
@@ -125,25 +125,25 @@ def test_how_far_apart_models_were_is_judged_where_sketches_tell(live: LiveRun) 
                 "seed is 1 in the simulation, and was 7",
             ],
         ),
-        # A rule that cuts the vector itself: what was typed is one shard.
+        # A rule that cuts the vector itself has more shards than the option says.
         ({"rule": "divshare", "shards": 1}, {"rule": "divshare", "shards": 10, "p": None}, []),
-        # A topology that cannot be made again is passed over.
+        # A topology that cannot be rebuilt is not compared.
         ({"topology": "file:path=gone.json"}, {"topology": "ring"}, []),
     ],
 )
-def test_other_settings_are_named(
-    tmp_path: Path, options: dict[str, Any], told: dict[str, Any], differences: list[str]
+def test_differing_settings_are_named(
+    tmp_path: Path, options: dict[str, Any], settings: dict[str, Any], differences: list[str]
 ) -> None:
-    found = put_side_by_side(live_run(tmp_path / "run", **options), simulated(told))
+    found = put_side_by_side(live_run(tmp_path / "run", **options), simulated(settings))
     assert list(found.differences) == differences
 
 
-def test_runs_of_other_numbers_of_peers_are_not_compared(live: LiveRun) -> None:
+def test_runs_with_different_numbers_of_peers_are_refused(live: LiveRun) -> None:
     with pytest.raises(ConfigError, match="is of 4 peers, and the simulation of 64 workers"):
         put_side_by_side(live, simulated({"workers": 64}))
 
 
-def test_as_json_it_is_strict(live: LiveRun) -> None:
+def test_as_json_gives_strict_json(live: LiveRun) -> None:
     found = put_side_by_side(live, simulated(), target=0.99)
     text = json.dumps(found.as_json(), allow_nan=False)
     assert json.loads(text)["figures"][0]["name"] == "steps/s"

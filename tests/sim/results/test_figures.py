@@ -1,4 +1,4 @@
-"""What a person reads of the faults of a simulation."""
+"""Rows that describe the faults of a simulation."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ def rows(**changes: Any) -> dict[str, tuple[str, str]]:
     return {name: (value, words) for name, value, words in describe_faults(SUMMARY | changes)}
 
 
-def test_a_run_without_faults_says_nothing_of_them() -> None:
+def test_a_run_without_faults_has_no_rows_about_faults() -> None:
     assert rows(faults=[]) == rows(faults=None) == {}
     assert not list(describe_faults({}))
 
 
-def test_crashes_newcomers_and_what_was_lost_have_a_row_each() -> None:
+def test_crashes_joins_and_lost_weight_have_a_row_each() -> None:
     found = rows()
     assert list(found) == ["faults", "crashes", "joins", "weight lost", "membership"]
     assert found["faults"] == ("2", "crash, join")
@@ -52,7 +52,7 @@ def test_crashes_newcomers_and_what_was_lost_have_a_row_each() -> None:
     assert found["membership"][0] == "1.23 kB/s"
 
 
-def test_what_did_not_come_about_is_said() -> None:
+def test_undetected_crashes_and_failed_joins_are_reported() -> None:
     found = rows(
         **dict.fromkeys(("faults_after_end", "undetected", "joins_failed", "unhealed"), 1),
         **dict.fromkeys(("detect_s_first", "detect_s_last", "join_s_median", "join_s_most")),
@@ -69,7 +69,7 @@ def test_what_did_not_come_about_is_said() -> None:
     assert "weight lost" not in found
 
 
-def test_what_only_some_came_to_and_the_parts_of_a_partition_are_said() -> None:
+def test_partial_detection_and_groups_of_a_partition_are_reported() -> None:
     found = rows(detect_s_last=None, undetected=2, joins_failed=3, heal_s=2.0)
     assert "not all noticed; 2 not noticed by all" in found["crashes"][1]
     assert "; 3 never" in found["joins"][1] and found["healed after"][0] == "2 s"

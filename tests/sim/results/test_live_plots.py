@@ -1,4 +1,4 @@
-"""The picture of a run: drawn whatever the run was like."""
+"""Plots of live runs of every kind."""
 
 import math
 from itertools import pairwise
@@ -20,26 +20,26 @@ from ...cli.launch.fakes import detail, summary
 def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for index in range(n):
-        told = {"accuracy": accuracy, "test_loss": 0.2, "sketch": [1.0, index / 100, 0.3]}
+        evaluation = {"accuracy": accuracy, "test_loss": 0.2, "sketch": [1.0, index / 100, 0.3]}
         now = {"step": 10 * index, "unix_s": 100.0 + index, "time_s": 1.0 + index}
         row = now | {"loss": 1 / (index + 1)}
-        made.append(row | (dict.fromkeys(told) if index % 5 else told))
+        made.append(row | (dict.fromkeys(evaluation) if index % 5 else evaluation))
     return made
 
 
 def averaged(peer: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same, by a peer that measures the average of all, too."""
-    told = {"average_accuracy": 0.91, "average_test_loss": 0.19, "average_peers": 2}
-    return [row | (told if row["step"] % 100 == 0 else {}) for row in peer]
+    """Add measurements of the average of all peers to the rows of a peer."""
+    evaluation = {"average_accuracy": 0.91, "average_test_loss": 0.19, "average_peers": 2}
+    return [row | (evaluation if row["step"] % 100 == 0 else {}) for row in peer]
 
 
 def later(peer: list[dict[str, Any]], by_s: float) -> list[dict[str, Any]]:
-    """The rows of a process that was started then."""
+    """The rows of a process that started *by_s* seconds later."""
     return [row | {"unix_s": row["unix_s"] + by_s} for row in peer]
 
 
 def fault(kind: str, *after_s: float, **fields: Any) -> dict[str, Any]:
-    """One that was done and ended so many seconds after training began."""
+    """A fault that began and ended this many seconds after training began."""
     done = [{"unix_s": 99.0 + each, "step": 5} for each in after_s]
     return {"at_s": 1.0, "kind": kind, "done": done} | fields
 
@@ -58,7 +58,7 @@ def fault(kind: str, *after_s: float, **fields: Any) -> dict[str, Any]:
         ({"peers_detail": [detail(i) for i in range(20)]}, [rows(20)] * 20),
         ({}, [averaged(rows(50)), rows(40)]),
         ({"accuracy": None}, [averaged(rows(50, None)), averaged(rows(9, None))]),
-        # Lives that resume, and what was done to them.
+        # Incarnations that resume, and faults.
         (
             {"faults": [fault("crash", 9, peer="peer-0"), fault("heal")]},
             [rows(9) + later(rows(9), 20)] * 2,
@@ -76,7 +76,7 @@ def test_any_run_has_a_picture(
 def drawn_axes(
     monkeypatch: pytest.MonkeyPatch, peers: list[list[dict[str, Any]]], **changes: Any
 ) -> list[Axes]:
-    """What a picture is made of, laid out."""
+    """The axes of a picture, after layout."""
     figures: list[Figure] = []
 
     def keep(figure: Figure, path: Path, **rest: Any) -> None:
@@ -95,8 +95,8 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.Monke
     for rows_of in (rows(3), rows(60)):
         for axes in drawn_axes(monkeypatch, [rows_of, rows_of]):
             ticks = [*axes.get_yticklabels(minor=True), *axes.get_yticklabels()]
-            said = [tick.get_text() for tick in ticks if tick.get_text()]
-            assert said and not any("$" in text for text in said), said
+            shown = [tick.get_text() for tick in ticks if tick.get_text()]
+            assert shown and not any("$" in text for text in shown), shown
 
 
 @pytest.mark.extended
@@ -109,19 +109,19 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.Monke
     ],
 )
 @pytest.mark.usefixtures("in_empty_folder")
-def test_without_distances_there_are_words_and_no_scale(
+def test_panels_without_data_show_words_and_no_scale(
     monkeypatch: pytest.MonkeyPatch, count: int, distance: float | None, words: str
 ) -> None:
     silent = [[row | {"sketch": None, "loss": None} for row in rows(20)] for _ in range(count)]
     details = [detail(index) for index in range(count)]
     found = drawn_axes(monkeypatch, silent, consensus_distance=distance, peers_detail=details)
-    for axes, said in ((found[0], "the script reports no loss"), (found[-1], words)):
-        assert said in axes.texts[0].get_text()
+    for axes, shown in ((found[0], "the script reports no loss"), (found[-1], words)):
+        assert shown in axes.texts[0].get_text()
         assert list(axes.get_yticks()) == [] and not axes.spines["left"].get_visible()
 
 
 def lines_of(axes: Axes) -> list[np.ndarray]:
-    """Places of the points of each curve, with gaps as they are drawn."""
+    """Horizontal positions of the points of each curve, with its gaps."""
     found = [np.asarray(line.get_xdata()) for line in axes.lines]
     return [places for places in found if len(places) > 2]
 
@@ -142,7 +142,7 @@ def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
 
 
 @pytest.mark.usefixtures("in_empty_folder")
-def test_faults_stand_at_their_moments_and_their_labels_apart(
+def test_faults_are_drawn_at_their_times_with_separate_labels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults = [

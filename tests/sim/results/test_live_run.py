@@ -1,4 +1,4 @@
-"""What is read of the folders of real peers, and the pace that follows from it."""
+"""Reading the folders of real peers, and the pace that follows from them."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..live_folders import leave_peer, leave_run, rows_of
 PACES = (0.1, 0.1, 0.1, 0.3)
 
 
-def test_peers_of_a_launch_come_in_the_order_of_their_data_with_counts_of_any_moment(
+def test_peers_of_a_launch_are_ordered_by_index_and_counted_at_any_time(
     tmp_path: Path,
 ) -> None:
     run = read_live_run(leave_run(tmp_path / "run", PACES))
@@ -27,14 +27,16 @@ def test_peers_of_a_launch_come_in_the_order_of_their_data_with_counts_of_any_mo
     assert run.count("membership_bytes", 12.0) == pytest.approx(100 * 400)
 
 
-def test_one_peer_is_a_run_and_so_is_a_folder_of_several(tmp_path: Path) -> None:
+def test_a_folder_of_one_or_several_peers_is_a_run(tmp_path: Path) -> None:
     leave_peer(tmp_path / "all" / "ada", rows_of(0.1), index=1)
     leave_peer(tmp_path / "all" / "bob", rows_of(0.2), index=0)
     assert [peer.id for peer in read_live_run(tmp_path / "all").peers] == ["bob", "ada"]
     assert [peer.id for peer in read_live_run(tmp_path / "all" / "ada").peers] == ["ada"]
 
 
-def test_all_train_until_the_first_has_finished_and_not_who_was_killed(tmp_path: Path) -> None:
+def test_only_a_finished_peer_ends_the_training_time(
+    tmp_path: Path,
+) -> None:
     run = read_live_run(leave_run(tmp_path / "run", PACES, steps=[100, 200, 200, 100]))
     assert run.trained_s == pytest.approx(10.0)
     leave_peer(tmp_path / "other" / "ada", rows_of(0.1, 50), index=0, state=None)
@@ -42,7 +44,7 @@ def test_all_train_until_the_first_has_finished_and_not_who_was_killed(tmp_path:
     assert read_live_run(tmp_path / "other").trained_s == pytest.approx(10.0)
 
 
-def test_bytes_of_all_lives_count_and_steps_of_a_lost_one_once(tmp_path: Path) -> None:
+def test_bytes_of_all_incarnations_count_and_repeated_steps_count_once(tmp_path: Path) -> None:
     leave_peer(tmp_path / "peers" / "ada", rows_of(0.1, 50), state=None, id="ada")
     second = [row | {"step": row["step"] + 40} for row in rows_of(0.1, 50, since_s=20.0)]
     leave_peer(tmp_path / "peers" / "ada.life-2", second, id="ada")
@@ -52,7 +54,9 @@ def test_bytes_of_all_lives_count_and_steps_of_a_lost_one_once(tmp_path: Path) -
     assert run.count("bytes_sent", 100.0) == 1100 * 100
 
 
-WAITED = [{key: value for key, value in row.items() if key != "own_s"} for row in rows_of(0.1)]
+WITHOUT_OWN_TIME = [
+    {key: value for key, value in row.items() if key != "own_s"} for row in rows_of(0.1)
+]
 
 
 @pytest.mark.parametrize(
@@ -63,10 +67,10 @@ WAITED = [{key: value for key, value in row.items() if key != "own_s"} for row i
         ("", [], {"state": None}, "none of its peers has taken a step yet"),
         ("", rows_of(0.1), {"options": "[]"}, r"options\.json is not a JSON object"),
         ("", rows_of(0.1)[:1], {}, "ada needs at least two recorded steps"),
-        ("", WAITED, {"rule": "dpsgd"}, "do not say how long it waited"),
+        ("", WITHOUT_OWN_TIME, {"rule": "dpsgd"}, "do not say how long it waited"),
     ],
 )
-def test_what_cannot_be_read_or_has_no_pace_is_refused(
+def test_unreadable_runs_and_runs_without_a_pace_are_refused(
     tmp_path: Path, name: str, rows: Any, given: dict[str, Any], message: str
 ) -> None:
     text = given.pop("options", None) if (given := dict(given)) else None
@@ -82,9 +86,9 @@ def calibrated(tmp_path: Path, **options: Any) -> Any:
     return calibrate(read_live_run(leave_run(tmp_path / "run", PACES, **options)))
 
 
-def test_a_pace_is_what_passed_between_rows_but_for_the_first_step(tmp_path: Path) -> None:
+def test_the_pace_is_the_time_between_rows_without_the_first_step(tmp_path: Path) -> None:
     rows = rows_of(0.1)
-    # What follows a step, such as a checkpoint, is in no step and holds up the next one.
+    # Work after a step, such as a checkpoint, belongs to no step and delays the next one.
     longer = [row | {"time_s": 1.5 * row["time_s"]} for row in rows]
     late = [row | {"time_s": row["time_s"] + 30} for row in rows]
     varied = [
@@ -97,11 +101,11 @@ def test_a_pace_is_what_passed_between_rows_but_for_the_first_step(tmp_path: Pat
     ]
     assert [peer.step_s for peer in found[:2]] == pytest.approx([0.15, 0.1])
     assert found[0].steps == 99
-    # Within rows and between them.
+    # Variation within rows and between them.
     assert found[2].step_s_cv == pytest.approx(0.5, rel=0.01)
 
 
-def test_settings_are_those_of_the_run(tmp_path: Path) -> None:
+def test_a_calibration_has_the_settings_of_its_run(tmp_path: Path) -> None:
     own = {"p": 0.5, "lr": 0.03, "topology": "ring"}
     found = calibrated(tmp_path, **own)
     assert found.settings.items() >= (own | {"total_steps": 900}).items()
@@ -114,11 +118,11 @@ def test_settings_are_those_of_the_run(tmp_path: Path) -> None:
     [
         # Waiting under a synchronous rule is not counted as a step.
         ({"rule": "dpsgd"}, [0.05, 0.05, 0.05, 0.15]),
-        # A step that sleeps lasts at least so long, alone.
+        # A step lasts at least step_s_min, without waiting.
         ({"rule": "allreduce", "step_s_min": 0.12}, [0.12, 0.12, 0.12, 0.15]),
     ],
 )
-def test_a_pace_is_that_of_a_peer_alone(
+def test_the_pace_excludes_waiting_for_other_peers(
     tmp_path: Path, options: dict[str, Any], paces: list[float]
 ) -> None:
     assert [peer.step_s for peer in calibrated(tmp_path, **options).peers] == pytest.approx(paces)
@@ -139,7 +143,7 @@ def test_a_network_that_was_not_measured_is_called_a_guess(tmp_path: Path) -> No
     assert "lan is a guess" in found.notes[0]
 
 
-def test_what_a_simulation_does_otherwise_is_noted(tmp_path: Path) -> None:
+def test_differences_of_the_simulation_are_noted(tmp_path: Path) -> None:
     folder = leave_run(tmp_path / "run", PACES, lr_schedule="cosine")
     (folder / "summary.json").write_text(json.dumps({"faults": [{"kind": "crash"}]}))
     place = folder / "peers" / "peer-2" / "options.json"
@@ -152,6 +156,6 @@ def test_what_a_simulation_does_otherwise_is_noted(tmp_path: Path) -> None:
         assert words in notes
 
 
-def test_parts_of_the_data_that_nobody_was_seen_with_are_noted(tmp_path: Path) -> None:
+def test_parts_of_the_data_without_a_peer_are_noted(tmp_path: Path) -> None:
     found = calibrated(tmp_path, partition="iid", count=6)
     assert "the data was cut into 6 parts, and 4 peers were seen" in found.notes

@@ -1,6 +1,6 @@
-"""What papers and algebra say of gossip, against swarms of plain vectors.
+"""Results of papers and of algebra about gossip, compared with swarms of plain vectors.
 
-Formulas are written here only. A *round* is what all workers do in one step, at equal speeds.
+Formulas are written here only. A *round* is one step of all workers, at equal speeds.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,14 @@ from ..bare import STEP_S, Point, run_bare
 SIZES = pytest.mark.parametrize(
     "size", [pytest.param(1, id="quarter"), pytest.param(4, id="full", marks=pytest.mark.slow)]
 )
-"""What is estimated from random numbers scatters half as much with four times as many."""
+"""Estimates from random numbers scatter half as much with four times as many."""
 
 EXACT = 1e-25
 """Sums of squares of rounding errors of float64, and far above them."""
 
 
 def stationary(rule: str, topology: str, *, p: float | None = None, **settings: Any) -> float:
-    """Disagreement that unit noise keeps up."""
+    """Stationary disagreement under unit noise."""
     run = simulate(rule=rule, topology=topology, p=p, step_s=STEP_S, **settings)
     return float(run.summary["disagreement_stationary"])
 
@@ -46,13 +46,13 @@ PUBLISHED = {
 @pytest.mark.extended
 @SIZES
 @pytest.mark.parametrize(("topology", "ours"), [("complete", 37.2), ("ring", 52.3)])
-def test_noise_of_gosgd_that_pushes_often(topology: str, ours: float, size: int) -> None:
-    found = often(topology, "ideal", size)
+def test_noise_of_gosgd_with_frequent_pushes(topology: str, ours: float, size: int) -> None:
+    found = with_frequent_pushes(topology, "ideal", size)
     assert found == pytest.approx(ours, rel=0.12 / sqrt(size))
     assert found == pytest.approx(PUBLISHED[topology, 0.4], rel=0.15 / sqrt(size) + 0.025)
 
 
-def often(topology: str, network: str, size: int) -> float:
+def with_frequent_pushes(topology: str, network: str, size: int) -> float:
     """The mean of runs; it scatters by 4 % at a quarter of the size, and by 2 % at the full one."""
     found = [
         stationary(
@@ -67,8 +67,8 @@ def often(topology: str, network: str, size: int) -> float:
 @pytest.mark.extended
 @SIZES
 @pytest.mark.parametrize("topology", ["complete", "ring"])
-def test_noise_of_gosgd_that_pushes_rarely(topology: str, size: int) -> None:
-    """A hundred steps between two pushes of a worker: the order within a round is nothing."""
+def test_noise_of_gosgd_with_rare_pushes(topology: str, size: int) -> None:
+    """With a hundred steps between pushes of a worker, the order within a round is negligible."""
     found = stationary(
         "gosgd", topology, p=0.01, task=noise(dim=16), workers=8, steps=2500 * size, eval_every=50
     )
@@ -77,7 +77,7 @@ def test_noise_of_gosgd_that_pushes_rarely(topology: str, size: int) -> None:
 
 
 @SIZES
-def test_gosgd_contracts_as_sums_of_random_pushes_do(size: int) -> None:
+def test_gosgd_contracts_like_sums_of_random_pushes(size: int) -> None:
     """One push of half a weight to one of the n - 1 others, drawn evenly.
 
     With u_i = w_i (x_i - mean), a push from k to j takes u_k / 2 away and adds it to u_j. The sum
@@ -89,13 +89,13 @@ def test_gosgd_contracts_as_sums_of_random_pushes_do(size: int) -> None:
     for seed in range(15 * size):
         rules: list[GoSGD] = []
         points = run_bare(
-            consensus(dim=dim), kept(rules), workers=n, topology="complete", steps=66, seed=seed,
+            consensus(dim=dim), factory(rules), workers=n, topology="complete", steps=66, seed=seed,
             every=33,
         )  # fmt: skip
         start = next(points)
         next(points)
         for rule in rules:
-            # So rare that no two pushes meet, and none is under way at the end.
+            # Pushes are too rare to overlap, and none is in flight at the end.
             rule.p = 0.0
         end = next(points)
         assert end.weights.sum() == n
@@ -105,8 +105,8 @@ def test_gosgd_contracts_as_sums_of_random_pushes_do(size: int) -> None:
     assert np.std(left) / sqrt(len(left)) < 0.1 / sqrt(size)
 
 
-def kept(rules: list[GoSGD]) -> Callable[[], GoSGD]:
-    """Make rules that the test can reach."""
+def factory(rules: list[GoSGD]) -> Callable[[], GoSGD]:
+    """Return a factory that also appends each rule to *rules*."""
 
     def make() -> GoSGD:
         rules.append(GoSGD(0.02))
@@ -124,7 +124,7 @@ def test_averages_of_random_pairs_contract_as_published(size: int) -> None:
             consensus(dim=dim), lambda: ADPSGD(0.02), workers=n, topology="complete", steps=60,
             seed=seed, every=60,
         )  # fmt: skip
-        # A question and an answer each.
+        # Each pair takes a question and an answer.
         pairs = end.reading.traffic.pushes / 2
         left.append(end.disagreement / (n - 1) / (1 - 1 / (n - 1)) ** pairs)
     assert np.mean(left) == pytest.approx(1, abs=4 * np.std(left) / sqrt(len(left)))
@@ -139,7 +139,7 @@ def test_averages_of_random_pairs_contract_as_published(size: int) -> None:
         pytest.param("wan", 40, marks=pytest.mark.extended),
     ],
 )
-def test_noise_leaves_nothing_after_an_exact_average(network: str, steps: int) -> None:
+def test_noise_leaves_no_disagreement_after_an_exact_average(network: str, steps: int) -> None:
     run = simulate(
         rule="allreduce", topology="complete", task=noise(dim=16), workers=8, steps=steps,
         step_s=STEP_S, network=network,
@@ -157,8 +157,8 @@ FIXED = ["ring", "exponential", *(pytest.param(t, marks=pytest.mark.extended) fo
 def test_noise_under_any_fixed_doubly_stochastic_matrix(topology: str, n: int) -> None:
     """V / d = sum over k >= 2 of s_k^2 / (1 - s_k^2) after mixing.
 
-    s are the moduli of the eigenvalues, W being normal (symmetric or circulant) here. Whoever has
-    little to mix with remembers long, so that a path of 16 is the least sure of all.
+    s are the moduli of the eigenvalues, W being normal (symmetric or circulant) here. With few
+    neighbors the process has a long memory, so a path of 16 has the least certain estimate.
     """
     matrix = parse(topology, n).matrix().toarray()
     assert matrix.sum(axis=0) == pytest.approx(1) and matrix.sum(axis=1) == pytest.approx(1)
@@ -196,8 +196,8 @@ def end_of(
     steps: int = 150,
     **settings: Any,
 ) -> Point:
-    """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
-    away."""
+    """The last point of a swarm of mixed speeds, when all agree; `Point.x` is relative to the
+    initial mean."""
     start, *_, end = run_bare(
         consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=steps,
         pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=steps, **settings,
@@ -227,8 +227,8 @@ def test_push_sum_is_exact_under_delay_and_on_any_graph(
     assert np.abs(end.x).max() < 1e-4
 
 
-def test_a_share_that_comes_back_leaves_its_weight_with_newer_values() -> None:
-    """Where messages are lost, weights stay exact and all agree, on a mean that has moved a bit."""
+def test_the_weight_of_a_returned_share_keeps_newer_values() -> None:
+    """If messages are lost, all workers agree, but on a mean that has moved a little."""
     end = end_of(SGP, "exponential", "lossy")
     assert end.reading.traffic.refusals > 0
     assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
@@ -237,8 +237,8 @@ def test_a_share_that_comes_back_leaves_its_weight_with_newer_values() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("shards", [1, 2])
-def test_an_exact_exchange_brings_back_the_values_of_a_share_too(shards: int) -> None:
-    """Where messages are lost, the mean of each shard stays."""
+def test_an_exact_exchange_also_returns_the_values_of_a_share(shards: int) -> None:
+    """If messages are lost, the mean of each shard does not change."""
     protocol = ProtocolConfig(exact=True, shards_per_push=shards)
     end = end_of(SGP, "exponential", "lossy", steps=300, protocol=protocol, shards=shards)
     assert end.reading.traffic.refusals > 0
@@ -246,7 +246,7 @@ def test_an_exact_exchange_brings_back_the_values_of_a_share_too(shards: int) ->
 
 
 def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:
-    """Mean weight of slow workers and of those that are four times as fast, over time."""
+    """Mean weight over time of slow workers, and of workers four times as fast."""
     rule: Any = lambda: GoSGD(p, emission=emission)  # type: ignore[arg-type]  # noqa: E731
     given: dict[str, Any] = {"workers": 16, "topology": "complete", "speeds": "1x:50%,4x:50%"}
     *points, end = run_bare(
@@ -263,19 +263,19 @@ def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("emission", "p", "ratio"), [("per-step", 0.05, 4), ("per-second", 0.05 / STEP_S, 1)]
 )
-def test_the_stationary_weight_goes_as_one_over_pushes(
+def test_the_stationary_weight_is_inversely_proportional_to_pushes(
     emission: str, p: float, ratio: float, size: int
 ) -> None:
-    """In a balance each worker sends as much weight as it gets: w_i r_i p / 2 is alike for all."""
+    """In equilibrium each worker sends as much weight as it gets: all w_i r_i p / 2 are equal."""
     slow, fast = weights_of(emission, p, size)
     assert slow / fast == pytest.approx(ratio, rel=0.2 / sqrt(size))
-    # The little that is missing is under way.
+    # The rest is in flight.
     assert (slow + fast) / 2 == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.extended
-def test_the_mean_of_vectors_does_not_move_under_two_sided_averages() -> None:
-    """Lian, Zhang, Zhang and Liu, ICML 2018: what one gains in an exchange the other loses."""
+def test_two_sided_averages_do_not_change_the_mean() -> None:
+    """Lian, Zhang, Zhang and Liu, ICML 2018: one worker gains what the other loses."""
     start, *_, end = run_bare(
         consensus(dim=8), ADPSGD, workers=9, topology="ring", network="lan", steps=400, every=400
     )

@@ -1,4 +1,4 @@
-"""What papers say of the rules when they train: what converges, what waits, what data does."""
+"""Results of papers about the rules: convergence, waiting and staleness."""
 
 from math import ceil, floor, log2
 from typing import Any
@@ -19,7 +19,7 @@ SYNCHRONOUS = ("allreduce", "dpsgd")
 ASYNCHRONOUS = ("gosgd", "sgp", "adpsgd")
 
 
-def plainly(rule: str) -> dict[str, float]:
+def plain_sgd_settings(rule: str) -> dict[str, float]:
     """Settings of a rule that needs plain SGD: steps are as long as with the tasks' momentum."""
     rates = {"qg-dsgdm": 0.2, "decentlam": 0.05, "momentum-tracking": 0.05}
     return {"momentum": 0.0, "lr": rates.get(rule, 0.5)}
@@ -28,8 +28,8 @@ def plainly(rule: str) -> dict[str, float]:
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
-    """The loss is what the merged model has above the optimum."""
-    settings: dict[str, Any] = plainly(rule) if rule in PLAIN_SGD else {"lr": 0.05}
+    """The loss is the excess of the merged model over the optimum."""
+    settings: dict[str, Any] = plain_sgd_settings(rule) if rule in PLAIN_SGD else {"lr": 0.05}
     if rule in OUTER:
         # Momentum within a round and from round to round, of five steps each, would be too much.
         settings = {"momentum": 0.0, "lr": 0.5}
@@ -42,7 +42,7 @@ def test_every_rule_finds_the_optimum_of_least_squares(rule: str) -> None:
     assert run.series["loss"][0] > 1
     # Under epidemic learning the mean of all models drifts.
     assert run.summary["loss"] < (1e-3 if rule == "epidemic" else 3e-4)
-    # Single workers are about as good: they agree.
+    # Single workers are about as good, since they agree.
     assert run.series["loss_quantiles"][-1].max() < 1e-2
 
 
@@ -54,7 +54,7 @@ def consensus_run(rule: str, **settings: Any) -> Run:
 @pytest.mark.parametrize("n", [2, 7, 8, 12, 16])
 def test_a_round_of_allreduce_takes_a_step_and_the_latency_of_each_stage(n: int) -> None:
     """Recursive doubling, Thakur, Rabenseifner and Gropp 2005: floor(log2 n) stages, and two more
-    where n is no power of two."""
+    if n is not a power of two."""
     stages = floor(log2(n)) + 2 * (2 ** ceil(log2(n)) != n)
     run = consensus_run(
         "allreduce", workers=n, topology="complete", steps=20,
@@ -73,7 +73,7 @@ def test_a_round_of_allreduce_takes_a_step_and_the_latency_of_each_stage(n: int)
         *((rule, "ring", 0) for rule in ASYNCHRONOUS),
     ],
 )
-def test_a_round_takes_a_step_and_the_latency_of_those_who_wait(
+def test_a_round_takes_a_step_and_the_latency_if_its_rule_waits(
     rule: str, topology: str, waits: int
 ) -> None:
     latency_s = STEP_S / 4 if waits else 3 * STEP_S
@@ -83,8 +83,8 @@ def test_a_round_takes_a_step_and_the_latency_of_those_who_wait(
     assert waits or run.summary["idle"] == 0
 
 
-def test_a_barrier_waits_for_the_slowest_of_each_round() -> None:
-    """So that n workers take the maximum of n durations for each step."""
+def test_a_barrier_waits_for_the_slowest_worker_of_each_round() -> None:
+    """Each step of n workers takes the maximum of n durations."""
     ids = tuple(f"peer-{index}" for index in range(8))
     pace = make_step_time("pareto:shape=2", ids=ids, step_s=STEP_S, seed=5)
     expected_s = sum(max(pace.step_s(worker, step) for worker in range(8)) for step in range(30))
@@ -98,7 +98,7 @@ def test_a_barrier_waits_for_the_slowest_of_each_round() -> None:
 
 
 @pytest.mark.parametrize("rule", ASYNCHRONOUS + SYNCHRONOUS)
-def test_a_slow_worker_holds_up_those_who_wait_for_it_alone(rule: str) -> None:
+def test_a_slow_worker_delays_only_workers_that_wait_for_it(rule: str) -> None:
     """Kuehn et al. 2017 (CaffeGPI); Blot et al. 2016."""
     network: dict[str, Any] = {"network": "ideal"} if rule in SYNCHRONOUS else {}
     given: dict[str, Any] = {"topology": "exponential", "time_s": 80 * STEP_S, "slow": ("3:10",)}
@@ -111,8 +111,8 @@ def test_a_slow_worker_holds_up_those_who_wait_for_it_alone(rule: str) -> None:
     assert steps.max() <= 8 + (3 if rule == "dpsgd" else 1)
 
 
-def test_staleness_grows_with_latency_and_is_bounded_by_the_steps_in_it() -> None:
-    """A share that is under way for k steps is k steps behind whoever mixes it, rounded up."""
+def test_staleness_equals_the_steps_within_the_latency() -> None:
+    """A share in flight for k steps is k steps behind its receiver, rounded up."""
     for k in (1, 2, 4):
         run = consensus_run(
             "gosgd", p=0.1, workers=8, topology="complete", steps=100,

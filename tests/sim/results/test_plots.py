@@ -1,4 +1,4 @@
-"""The picture of a run: drawn whatever the run was like, and nothing drawn that means nothing."""
+"""Plots of simulated runs of every kind, without panels that carry no information."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,12 +76,12 @@ def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
     "run", [pytest.param(run, id=name, marks=marks(name)) for name, run in RUNS.items()]
 )
 def test_any_run_has_a_picture(tmp_path: Path, run: Run) -> None:
-    # Coarsely, which is what takes the time; the layout is the same.
+    # A low resolution saves time; the layout is the same.
     run.plot().savefig(tmp_path / "training.png", dpi=30)
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_a_run_has_nothing_to_say_on_has_no_panel() -> None:
+def test_curves_without_information_have_no_panel() -> None:
     assert len(titles(made_up().plot())) == 7
     assert len(titles(RUNS["one worker"].plot())) == 2
     noise = titles(made_up(task="noise").plot())
@@ -93,12 +93,12 @@ def test_what_a_run_has_nothing_to_say_on_has_no_panel() -> None:
 
 
 @pytest.mark.extended
-def test_the_end_is_written_beside_the_curve() -> None:
+def test_final_values_are_written_next_to_the_curves() -> None:
     figure = made_up().plot()
     assert f"{made_up().summary['accuracy']:.4g}" in words(figure)
     legend = figure.axes[0].get_legend()
     assert legend is not None
-    # The panel ends with the run; what it came to is written next to it, inside the picture.
+    # Each panel ends with the run; the final value is next to it, inside the picture.
     figure.canvas.draw()
     for axes in figure.axes:
         assert axes.get_xlim()[1] == made_up().series["time_s"][-1]
@@ -115,7 +115,7 @@ def test_a_rate_over_next_to_no_time_is_not_drawn() -> None:
     assert axes.get_ylabel() == "MB/s"
 
 
-def test_drawing_leaves_matplotlib_as_it_was() -> None:
+def test_drawing_does_not_change_the_state_of_matplotlib() -> None:
     before, backend = dict(rcParams), get_backend()
     run = made_up()
     assert isinstance(draw(run.summary, run.series), Figure)
@@ -134,7 +134,7 @@ def test_drawing_leaves_matplotlib_as_it_was() -> None:
         ([np.nan], "linear"),
     ],
 )
-def test_a_scale_is_logarithmic_where_positive_values_are_far_apart(
+def test_a_scale_is_logarithmic_if_positive_values_are_far_apart(
     values: list[float], scale: str
 ) -> None:
     axes = Figure().add_subplot()

@@ -1,4 +1,4 @@
-"""A run: kept and found again bit for bit, whole or not at all."""
+"""Runs are saved and loaded bit for bit, completely or not at all."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from rumor.sim.results.run import Run, time_to
 
 from ..made_up import made_up
 
-# Two values that are not numbers and differ in their bits, and a zero with a sign.
+# Two NaNs with different bits, minus infinity, and a negative zero.
 ODD = np.array([0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF0000000000000, 1 << 63], np.uint64)
 
 
@@ -25,13 +25,13 @@ def bits(arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, tuple[int, 
     return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
-def kept(folder: Path, **settings: Any) -> Run:
+def saved(folder: Path, **settings: Any) -> Run:
     run = made_up(points=5)
     run.save(folder, **settings)
     return run
 
 
-def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_a_run_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     run = made_up(points=4)
     odd = ODD.view(np.float64)
     quantiles = np.array([[*odd.tolist(), 0.5]] * 4)
@@ -47,8 +47,8 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
-    kept(tmp_path / "a" / "run")
+def test_a_folder_has_exactly_the_files_of_its_run(tmp_path: Path) -> None:
+    saved(tmp_path / "a" / "run")
     made_up(task="noise", points=3).save(tmp_path / "noise", picture=False)
     few = {"series.npz", "workers.npz", "summary.json"}
     files = [{path.name for path in (tmp_path / name).iterdir()} for name in ("a/run", "noise")]
@@ -58,12 +58,12 @@ def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
 
 def test_the_same_run_is_written_as_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        kept(tmp_path / name, picture=False)
+        saved(tmp_path / name, picture=False)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
-def test_the_summary_is_strict_json_whatever_it_was_made_of(tmp_path: Path) -> None:
+def test_the_summary_is_strict_json_for_any_values(tmp_path: Path) -> None:
     time_to = {0.9: np.float64(1.5), 0.95: None}
     run = made_up(points=2, loss=float("nan"), idle=np.float32(0.5), time_to=time_to)
     assert run.summary["loss"] is None and run.summary["idle"] == 0.5
@@ -72,20 +72,20 @@ def test_the_summary_is_strict_json_whatever_it_was_made_of(tmp_path: Path) -> N
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == run.summary
 
 
-def test_arrays_of_different_lengths_are_no_run() -> None:
+def test_arrays_of_different_lengths_are_refused() -> None:
     run = made_up(points=3)
     with pytest.raises(ValueError, match="series differ in length"):
         replace(run, series={**run.series, "loss": np.zeros(2)})
 
 
-def test_it_says_in_a_line_what_it_is() -> None:
+def test_the_repr_of_a_run_is_one_line() -> None:
     shown = repr(made_up())
     assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd with p = 0.1 per step")
     assert "accuracy 0.9" in shown and "\n" not in shown
     assert "1 worker," in repr(made_up(workers=1, p=None))
 
 
-def test_when_an_accuracy_was_reached_is_when_it_was_first_measured() -> None:
+def test_time_to_is_the_time_of_the_first_sufficient_measurement() -> None:
     series = {"time_s": np.arange(4.0), "accuracy": np.array([0.1, np.nan, 0.9, 0.8])}
     assert (time_to(series, 0.8), time_to(series, 0.95)) == (2.0, None)
     assert time_to({"time_s": np.arange(4.0)}, 0.1) is None
@@ -102,12 +102,12 @@ def test_the_folder_of_another_run_is_refused_and_other_files_stay(
         made_up().save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [trace]
     (tmp_path / trace).rename(tmp_path / "notes.txt")
-    kept(tmp_path, picture=False)
+    saved(tmp_path, picture=False)
     assert (tmp_path / "notes.txt").exists()
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_what_is_interrupted_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+def test_an_interrupted_save_leaves_no_files(tmp_path: Path, error: BaseException) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "notes.txt").touch()
     for folder, left in ((tmp_path / "new", None), (tmp_path / "old", ["notes.txt"])):
@@ -120,7 +120,7 @@ def test_what_is_interrupted_leaves_nothing(tmp_path: Path, error: BaseException
             assert [path.name for path in folder.iterdir()] == left
 
 
-def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
+def test_no_file_moves_unless_all_can(tmp_path: Path) -> None:
     # A folder stands where the summary, which moves last, should go.
     folder = tmp_path / "run"
     (folder / "summary.json" / "inside").mkdir(parents=True)
@@ -147,11 +147,11 @@ def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
         (".", None, "does not exist"),
     ],
 )
-def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(
+def test_an_invalid_folder_is_refused_with_the_reason(
     tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if name != ".":
-        kept(tmp_path / "run", picture=False)
+        saved(tmp_path / "run", picture=False)
     path = tmp_path / "run" / name
     path.unlink(missing_ok=True) if content is None else path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
@@ -159,7 +159,7 @@ def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_broken_bytes_inside_an_archive_are_found(tmp_path: Path) -> None:
+def test_damaged_bytes_in_an_archive_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "series.npz"
     np.savez_compressed(path, a=np.random.default_rng(0).random(1000))
     content = bytearray(path.read_bytes())

@@ -74,7 +74,7 @@ def test_rates_of_faults_match_the_published_rates() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("name", "healthy"), [("torchft-60s", 0.987), ("torchft-15s", 0.63)])
-def test_the_fraction_of_running_peers_matches_the_published_one(name: str, healthy: float) -> None:
+def test_the_fraction_of_running_peers_matches_the_publication(name: str, healthy: float) -> None:
     lasts_s, down_s = 50 * HOUR_S, 0.0
     since: dict[object, float] = {}
     for fault in draw_storm(name, 30, lasts_s).faults:

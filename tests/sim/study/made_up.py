@@ -1,4 +1,4 @@
-"""Results of studies that nobody ran: curves and figures of the right form, from formulas."""
+"""Made-up results of studies: curves and figures of the right form, from formulas."""
 
 import hashlib
 import math
@@ -21,14 +21,14 @@ __all__ = ["Course", "results_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How the trials of a group fare."""
+    """The course of the trials of a group."""
 
     rate_s: float = 2.0
-    """Virtual seconds in which the accuracy comes nearer to its ceiling by a factor of e."""
+    """Virtual seconds in which the accuracy approaches its ceiling by a factor of e."""
     ceiling: float = 0.97
-    """Accuracy that it comes near."""
+    """Limit of the accuracy."""
     noise: float = 0.04
-    """Spread of rates between seeds, as a fraction; a tenth of it of ceilings and distances."""
+    """Spread of rates between seeds, as a fraction; ceilings and distances vary a tenth as much."""
     consensus_distance: float = 0.1
     bytes_s: float = 2e6
     """Bytes sent in a virtual second, by all workers together."""
@@ -44,15 +44,15 @@ def results_of(
     points: int = 41,
     target: float = 0.9,
     leave_out: Callable[[Trial], bool] | None = None,
-    title: str = "A study that nobody ran",
+    title: str = "A made-up study",
     question: str = "Which graph is the fastest?",
     **settings: Any,
 ) -> Results:
     """What `run_study` would return; default: digits on 16 workers.
 
     Args:
-        course: How a trial with these labels fares, None if it failed; default: the better its
-            graph mixes, the sooner it arrives.
+        course: Returns the course of a trial with these labels, None if it failed; default: the
+            better its graph mixes, the sooner it reaches the target.
         leave_out: Trials that are missing without having failed: the study was interrupted.
     """
     axes = tuple(

@@ -21,7 +21,7 @@ p = 0.5
 [grid]
 topology = ["ring", "complete"]
 """
-"""A study as a file has it: four trials."""
+"""A study file with four trials."""
 
 
 OWN_STUDY = """
@@ -37,7 +37,7 @@ topology = ["ring"]
 
 
 def own_task(act: str) -> str:
-    """A module with a task, whose loss acts first: a statement, which may look at the *seed*."""
+    """Source of a module with a task, whose loss first runs the statement *act* (with *seed*)."""
     return f"""
 import os, signal, time, torch
 from rumor.train.tasks.task import Task
@@ -52,7 +52,7 @@ def make(seed):
 
 
 def small_study(*, seeds: int = 2, topology: Any = ("ring", "complete"), **settings: Any) -> Study:
-    """A study of averaging: what is compared is the topology."""
+    """A study of averaging that compares topologies."""
     usual = {"task": "consensus", "workers": 8, "steps": 20, "p": 0.5}
     return grid_of(
         {"topology": {spec: {"topology": spec} for spec in topology}},

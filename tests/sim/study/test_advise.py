@@ -1,4 +1,4 @@
-"""Advice: which candidates are tried, how they are ranked, and what is said of them."""
+"""Advice: which candidates are tried, how they are ranked, and how they are described."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,8 +29,8 @@ def fleet(*steps_s: float, **changes: Any) -> Calibration:
 def advice(
     tmp_path: Path, seconds: Callable[[str], float | None], peers: Calibration, **more: Any
 ) -> tuple[Advice, dict[str, list[str]]]:
-    """Advice, and the candidates of each round: *seconds* is the time until one has a loss of 1,
-    None if it never has."""
+    """Advice, and the candidates of each round: *seconds* is the time until a loss of 1, None if
+    a candidate never reaches it."""
     rounds: dict[str, list[str]] = {}
 
     def result(plan: StudyPlan, at: int) -> Result:
@@ -116,7 +116,7 @@ def test_a_peer_behind_a_thin_uplink_is_slow() -> None:
     assert slow_peers(fleet(*EVEN)) == ()
 
 
-def test_a_candidate_that_cannot_be_used_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_an_unusable_candidate_is_reported_with_its_reason(tmp_path: Path) -> None:
     given = {"rule": "allreduce", "topology": "complete"}
     found, _ = advice(tmp_path, lambda _: 1.0, fleet(*EVEN), given=given)
     label = "allreduce on complete with int8"
@@ -126,7 +126,7 @@ def test_a_candidate_that_cannot_be_used_is_told_with_its_reason(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("rule", "labels"), [("gosgd", "0.02 0.1 0.5 1"), ("gosgd:p=0.3", "0.3")])
-def test_what_is_given_is_not_varied(tmp_path: Path, rule: str, labels: str) -> None:
+def test_given_settings_are_not_varied(tmp_path: Path, rule: str, labels: str) -> None:
     given = {"rule": rule, "topology": "ring", "wire": "int8"}
     _, rounds = advice(tmp_path, lambda _: 1.0, fleet(*EVEN), given=given)
     expected = [f"gosgd:p={p} on ring with int8" for p in labels.split()]
@@ -134,7 +134,7 @@ def test_what_is_given_is_not_varied(tmp_path: Path, rule: str, labels: str) -> 
 
 
 @pytest.mark.extended
-def test_what_is_in_use_is_a_candidate_and_peers_take_equally_many_steps(tmp_path: Path) -> None:
+def test_current_settings_are_a_candidate_and_total_steps_are_divided(tmp_path: Path) -> None:
     settings = {
         "task": "quadratic",
         "rule": "gosgd",
@@ -161,7 +161,7 @@ def test_the_default_target_is_nearly_the_best_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
+def test_a_task_without_a_loss_is_refused(tmp_path: Path) -> None:
     given = {"task": "consensus", "rule": "gosgd:p=0.5", "topology": "ring", "wire": "float32"}
     with pytest.raises(ConfigError, match="the task has no loss"):
         advise(fleet(*EVEN), tmp_path, given=given, seeds=1, jobs=1)

@@ -1,4 +1,4 @@
-"""Metrics: what they are of a trial, and that whatever shows one uses its declaration."""
+"""Metrics: their values for a trial, and the use of their declarations everywhere."""
 
 import csv
 from pathlib import Path
@@ -18,13 +18,13 @@ from .made_up import Course, results_of
 
 
 def area(result: Result, target: float) -> float:
-    """Seconds that the model was wrong on average: a figure that nobody has declared yet."""
+    """The error summed over all evaluations: a figure without a declaration so far."""
     accuracy = [value or 0.0 for value in result.series["accuracy"]]
     return sum(1 - value for value in accuracy)
 
 
 @pytest.mark.extended
-def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
+def test_a_custom_metric_is_compared_drawn_and_written_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = Metric(name="regret", words="regret of learning", source=area, unit="s", preference=-1)
@@ -44,7 +44,7 @@ def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
     assert page(results).count("<th>Regret of learning</th>") == len(comparisons(results))
 
 
-def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_metric_with_a_curve_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     metric = Metric(
         name="idle", words="final idleness", source=area, curve="of all workers", preference=9
     )
@@ -52,7 +52,7 @@ def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.Monk
     assert curves_of(results_of({"rule": ["gosgd"]}).results)[-1] is metric
 
 
-def test_no_two_metrics_have_one_title() -> None:
+def test_no_two_metrics_have_the_same_title() -> None:
     assert len({metric.title for metric in METRICS.values()}) == len(METRICS)
 
 
@@ -69,7 +69,7 @@ def test_a_loss_is_reached_from_above() -> None:
     assert METRICS["time_to_loss_s"].of(found, 1.9) is None
 
 
-def test_bytes_are_divided_among_tokens_and_victims_are_back_either_way() -> None:
+def test_bytes_per_token_and_recovery_times_come_from_the_summary() -> None:
     found = result((), bytes_sent=900.0, tokens=300.0, restart_s_median=4.0)
     assert METRICS["bytes_per_token"].of(found, 1.0) == 3.0
     assert METRICS["back_s"].of(found, 1.0) == 4.0

@@ -1,4 +1,4 @@
-"""Intervals and differences, held against closed forms, scipy and simulated noise."""
+"""Intervals and differences, compared with closed forms, scipy and simulated noise."""
 
 import math
 
@@ -9,7 +9,7 @@ from scipy import stats
 from rumor.sim.study.statistics import difference, differences, holm, interval
 
 
-def test_an_interval_is_students_and_one_value_says_nothing_about_the_noise() -> None:
+def test_intervals_follow_students_t_and_are_unknown_for_one_value() -> None:
     values = [3.1, 2.7, 3.3, 3.0]
     found = interval(values)
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
@@ -29,28 +29,28 @@ def test_a_difference_is_a_paired_t_test() -> None:
     assert (found.low, found.high) == pytest.approx((bounds.low, bounds.high))
 
 
-def test_only_seeds_that_both_have_are_compared_and_one_gives_no_certainty() -> None:
+def test_only_common_seeds_are_compared_and_one_seed_has_no_p_value() -> None:
     found = difference({0: 5.0, 1: 6.0, 7: 100.0}, {1: 5.5, 0: 4.0, 8: -100.0})
     assert found.mean == pytest.approx(0.75)
     found = difference({0: 5.0}, {0: 4.0})
     assert found.mean == 1.0
     assert math.isnan(found.p) and math.isnan(found.low)
-    # An equal difference each time is certain, and differences of zero are noise.
+    # A difference that is equal for each seed is certain; differences of zero are noise.
     assert difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0}).p == 0
     assert difference({0: 2.0, 1: 3.0}, {0: 2.0, 1: 3.0}).p == 1
 
 
-def test_values_that_are_known_roughly_are_no_surer_than_that() -> None:
+def test_the_resolution_of_values_limits_the_certainty() -> None:
     a, b = {0: 5.5, 1: 5.5, 2: 5.5}, {0: 5.0, 1: 5.0, 2: 5.0}
     assert differences([a], b)[0].p == 0
     (found,) = differences([a], b, resolution=0.5)
-    # As a grid of 0.5 leaves them: each off by a uniform error.
+    # On a grid of 0.5, each value has a uniform error.
     error = math.sqrt(2 * 0.5**2 / 12 / 3)
     assert found.p == pytest.approx(2 * stats.t.sf(0.5 / error, 2))
     assert found.p > 0.05
 
 
-def test_many_pairs_that_are_alike_make_each_surer() -> None:
+def test_many_similar_pairs_make_each_difference_more_certain() -> None:
     means = np.array([0.0] + [0.5] * 27)
     reference, *values = _groups(means, np.full(28, 0.1), seeds=3, draw=0)
     borrowed = sum(found.p < 0.05 / 27 for found in differences(values, reference))
@@ -59,7 +59,7 @@ def test_many_pairs_that_are_alike_make_each_surer() -> None:
     assert borrowed > 20
 
 
-def test_a_group_with_one_seed_is_judged_by_the_noise_of_the_others() -> None:
+def test_a_group_with_one_seed_is_judged_by_the_noise_of_other_groups() -> None:
     values = _groups(np.zeros(6), np.full(6, 0.1), seeds=4, draw=3)
     far, near = {0: values[0][0] + 5.0}, {0: values[0][0]}
     found = differences([*values[1:], far, near], values[0])
@@ -68,7 +68,7 @@ def test_a_group_with_one_seed_is_judged_by_the_noise_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-def test_the_best_of_many_that_are_alike_is_rarely_called_better(seeds: int) -> None:
+def test_the_best_of_many_equal_groups_is_rarely_called_better(seeds: int) -> None:
     draws, wrong = 150, 0
     for draw in range(draws):
         values = _groups(np.zeros(12), np.full(12, 0.1), seeds=seeds, draw=draw)
@@ -76,11 +76,11 @@ def test_the_best_of_many_that_are_alike_is_rarely_called_better(seeds: int) -> 
         best = values.pop(means.index(min(means)))
         found = differences(values, best)
         wrong += min(holm([one.p for one in found], family=12 * 11 // 2)) < 0.05
-    # Of 5 % there are 8 to be expected; 18 would come up in one of a thousand tries.
+    # At 5 %, 8 of 150 are expected; 18 or more come up about once in a thousand times.
     assert wrong <= 18
 
 
-def test_who_is_rarely_wrong_still_finds_what_there_is() -> None:
+def test_corrected_differences_are_still_found() -> None:
     draws, found = 50, 0
     means = np.array([0.0] * 14 + [math.log(1.5)] * 14)
     for draw in range(draws):
@@ -88,12 +88,12 @@ def test_who_is_rarely_wrong_still_finds_what_there_is() -> None:
         best, *others = sorted(groups, key=lambda group: sum(group.values()))
         ps = holm([one.p for one in differences(others, best)], family=378)
         found += sum(p < 0.05 for p in ps)
-    # Of 56 %, as was measured; with four times one pair's freedom there are 30 %.
+    # 56 % are found, as measured; with four times the degrees of freedom of one pair, 30 %.
     assert found > 0.45 * draws * 14
 
 
-def test_two_groups_that_share_a_reference_borrow_less_than_all_they_have() -> None:
-    """Held against the closed form: two pairs of 2 are worth 4 / (1 + 1/6) at most."""
+def test_two_groups_with_one_reference_share_few_degrees_of_freedom() -> None:
+    """By the closed form, two pairs of 2 degrees of freedom have 4 / (1 + 1/6) at most."""
     values = [{0: 1.0, 1: 1.1, 2: 1.4}, {0: 2.0, 1: 2.1, 2: 2.4}]
     first, _ = differences(values, dict.fromkeys(range(3), 0.0))
     error = math.sqrt(np.var([1.0, 1.1, 1.4], ddof=1) / 3)

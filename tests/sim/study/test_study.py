@@ -1,4 +1,4 @@
-"""Conditions on trials: what `[[skip]]` says."""
+"""Conditions on trials, as in `[[skip]]`."""
 
 from typing import Any
 
@@ -27,11 +27,11 @@ SETTINGS = {"topology": "random-regular:d=4", "workers": 512, "p": 0.1, "lr": 1.
         ({"lr": 1.5}, False),
     ],
 )
-def test_a_condition_holds_if_all_that_it_wants_fits(wanted: dict[str, Any], found: bool) -> None:
+def test_a_condition_holds_if_all_its_keys_match(wanted: dict[str, Any], found: bool) -> None:
     assert holds(wanted, SETTINGS, {"data": "skewed"}) is found
 
 
-def test_a_name_of_an_axis_and_of_an_argument_means_either() -> None:
+def test_a_name_matches_an_axis_label_or_a_setting() -> None:
     settings, labels = {"topology": "hosts:sizes=8x8"}, {"topology": "two hosts"}
     assert holds({"topology": "two hosts"}, settings, labels)
     assert holds({"topology": "hosts:sizes=8x8"}, settings, labels)

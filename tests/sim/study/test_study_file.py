@@ -1,4 +1,4 @@
-"""Study files: what they say, and what is wrong with them, key by key."""
+"""Study files: their contents, and errors that name the wrong key."""
 
 import re
 from pathlib import Path
@@ -44,14 +44,14 @@ p = 1
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def write(folder: Path, text: str) -> Path:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_a_study_is_read_as_it_is_written(tmp_path: Path) -> None:
-    study = read_study(written(tmp_path, FULL))
+    study = read_study(write(tmp_path, FULL))
     assert (study.name, study.seeds, study.target) == ("mine", (3, 5), 0.8)
     assert [axis.name for axis in study.axes] == ["topology", "p", "data"]
     assert study.axes[2].labels == ("alike", "skewed") and study.axes[1].labels == ("0.1", "1.0")
@@ -65,14 +65,14 @@ def test_a_study_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert trials[2].settings["lr"] == 0.05 and trials[2].settings["slow"] == ("3:10",)
 
 
-def test_what_is_compared_tuned_and_where_settings_come_from_is_read_and_kept(
+def test_metrics_tuned_axis_source_and_reference_are_read_and_saved(
     tmp_path: Path,
 ) -> None:
     text = 'metrics = ["accuracy_least", "accuracy"]\ntune = "p"\nsource = " by hand "\n'
-    study = read_study(written(tmp_path, f'{text}reference = "ring"\n{FULL}'))
+    study = read_study(write(tmp_path, f'{text}reference = "ring"\n{FULL}'))
     assert (study.metrics, study.tune) == (("accuracy_least", "accuracy"), "p")
     assert (study.source, study.reference) == ("by hand", "ring")
-    for kept in (study, read_study(written(tmp_path, FULL))):
+    for kept in (study, read_study(write(tmp_path, FULL))):
         write_folder(tmp_path, kept, ["a", "b"], {"b": "why"})
         again, keys, failures = read_folder(tmp_path)
         assert list(again.trials()) == list(kept.trials()) and again == kept
@@ -119,23 +119,21 @@ P = "\n[grid]\np = [1]"
         (f'reference = "rign"\n{FULL}', "it must be a point of grid.topology, such as"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_key(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_an_invalid_file_is_refused_with_its_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        read_study(written(tmp_path, text))
+        read_study(write(tmp_path, text))
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("study", built_in_studies(), ids=lambda study: study.name)
-def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
+def test_a_built_in_study_can_run(study: Any) -> None:
     assert find_study(study.name) == study
     one_seed = [trial for trial in study.trials() if trial.seed == study.seeds[0]]
     few = [trial for trial in one_seed if trial.settings.get("workers", 64) <= 64]
     assert few and not check_trials(few)[1]
 
 
-def test_a_file_says_in_a_comment_how_long_it_takes() -> None:
+def test_a_built_in_study_states_its_duration_in_a_comment() -> None:
     assert re.fullmatch(r"[\d.]+ (s|min|h) on \d+ cores?", time_told("graphs"))
 
 
@@ -154,7 +152,7 @@ from = "{measured(tmp_path)}"
 settings = {{ steps = 20, workers = 3 }}
 grid = {{ rule = ["sgp", "adpsgd"], lr = [0.1, 0.3] }}
 """
-    study = read_study(written(tmp_path, text))
+    study = read_study(write(tmp_path, text))
     assert dict(study.settings) == {
         "task": "quadratic",
         "workers": 3,
@@ -172,6 +170,6 @@ grid = {{ rule = ["sgp", "adpsgd"], lr = [0.1, 0.3] }}
 def test_a_study_cannot_vary_the_workers_of_a_calibration(tmp_path: Path) -> None:
     text = f'from = "{measured(tmp_path)}"\ngrid = {{ workers = [2, 4] }}\n'
     with pytest.raises(ConfigError, match="grid varies workers"):
-        read_study(written(tmp_path, text))
+        read_study(write(tmp_path, text))
     with pytest.raises(ConfigError, match=r"none\.json cannot be read: No such file"):
-        read_study(written(tmp_path, 'from = "none.json"\ngrid = { p = [0.1, 1] }\n'))
+        read_study(write(tmp_path, 'from = "none.json"\ngrid = { p = [0.1, 1] }\n'))

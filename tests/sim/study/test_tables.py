@@ -1,4 +1,4 @@
-"""Tables of a study: what others read without this project."""
+"""Tables of a study, which can be read without this project."""
 
 import csv
 import json
@@ -52,9 +52,7 @@ def test_a_target_that_was_not_reached_is_left_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["loss", "steps", "seed"])
-def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_axis_named_like_a_curve_has_its_own_column(tmp_path: Path, name: str) -> None:
     points = [Point("none", {"network": "lan"}), Point("much", {"network": "lossy"})]
     results = results_of({"topology": ["ring"], name: points}, points=3)
     assert axis_columns(results) == {"topology": "topology", name: f"axis_{name}"}
@@ -64,12 +62,12 @@ def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
     assert len(set(header)) == len(header)
 
 
-def test_failures_have_a_file_as_long_as_there_are_any(tmp_path: Path) -> None:
+def test_the_file_of_failures_exists_only_while_there_are_any(tmp_path: Path) -> None:
     grid = {"topology": ["ring", "complete"]}
     failed = results_of(grid, lambda at: None if at["topology"] == "ring" else Course())
     write_tables(failed, tmp_path)
-    told = json.loads((tmp_path / "failures.json").read_text())
-    assert list(told) == ["ring, seed 0", "ring, seed 1", "ring, seed 2"]
+    failures = json.loads((tmp_path / "failures.json").read_text())
+    assert list(failures) == ["ring, seed 0", "ring, seed 1", "ring, seed 2"]
     assert {row["topology"] for row in rows(tmp_path)} == {"complete"}
     write_tables(results_of(grid), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "summary.csv"]

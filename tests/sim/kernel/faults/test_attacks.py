@@ -45,7 +45,7 @@ def test_byzantine_workers_are_not_counted() -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", sorted(set(ATTACKS) - {"inflate"}))
 @pytest.mark.parametrize("rule", ["gosgd", "dpsgd:robust=clip"])
-def test_weight_is_exact_whatever_values_are_sent(kind: str, rule: str) -> None:
+def test_weight_is_exact_under_every_attack_on_values(kind: str, rule: str) -> None:
     if kind == "flood" and rule != "gosgd":
         pytest.skip("in rounds, no worker can push more often")
     p = 0.5 if rule == "gosgd" else None
@@ -89,7 +89,7 @@ def test_forgeries_work_in_any_format(wire: str, settings: dict[str, Any]) -> No
     assert run(settings, attack("far", strength=300)).summary["consensus_distance"] > 2 * plain
 
 
-def test_shards_are_forged_one_by_one() -> None:
+def test_each_shard_is_forged_separately() -> None:
     settings = MODELS | {"shards": 4, "shards_per_push": 2}
     found = run(settings, attack("sign-flip"))
     assert found.summary["weight_units_total"] == found.summary["weight_units_expected"]

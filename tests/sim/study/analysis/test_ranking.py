@@ -1,4 +1,4 @@
-"""Who is first, who is told apart from it, and what never arrives."""
+"""Rankings: the order, significant differences, and points that never reach the target."""
 
 import math
 import re
@@ -27,7 +27,7 @@ def of_rules(leave_out: Callable[[Trial], bool] | None = None, **found: Course |
     )
 
 
-def test_the_soonest_at_the_target_is_first() -> None:
+def test_the_fastest_point_to_the_target_is_first() -> None:
     paces = {"gosgd": 5, "sgp": 2, "dpsgd": 3}
     courses: Any = {rule: Course(rate_s=rate_s) for rule, rate_s in paces.items()}
     found = compare(of_rules(**courses))
@@ -53,7 +53,7 @@ def test_a_gap_in_time_is_a_factor_and_in_accuracy_a_difference() -> None:
     assert gap is not None and gap.mean == pytest.approx(-0.1, abs=0.02)
 
 
-def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
+def test_a_difference_below_the_noise_is_not_significant() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
     first, other = found.rows
     assert (first.verdict, other.verdict) == (Verdict.FIRST, Verdict.UNDECIDED)
@@ -63,23 +63,23 @@ def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
 
 
 @pytest.mark.extended
-def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
-    rng, noise, told, least = np.random.default_rng(3), 0.1, 0, []
+def test_a_detectable_difference_is_found_in_four_of_five_studies() -> None:
+    rng, noise, significant, least = np.random.default_rng(3), 0.1, 0, []
     one = compare(_drawn_times(rng, noise, 1.0)).rows[1]
-    # The noise of this pair is known from its three seeds only; of many such studies, well enough.
+    # Three seeds give a rough estimate of the noise; many such studies give a good one.
     for _ in range(60):
         least.append(math.log(compare(_drawn_times(rng, noise, 1.0)).rows[1].detectable))
     factor = math.exp(float(np.sqrt(np.mean(np.square(least)))))
     assert 1.5 < factor < 4 and one.detectable > 1
     for _ in range(60):
         found = compare(_drawn_times(rng, noise, factor))
-        told += found.rows[1].verdict is Verdict.WORSE
-    assert 0.65 * 60 < told < 0.95 * 60
+        significant += found.rows[1].verdict is Verdict.WORSE
+    assert 0.65 * 60 < significant < 0.95 * 60
 
 
 @pytest.mark.extended
-def test_of_points_that_are_alike_one_is_rarely_called_worse() -> None:
-    """About one trial in ten does not arrive."""
+def test_equal_points_are_rarely_called_worse() -> None:
+    """About one trial in ten does not reach the target."""
     rng, wrong, missed = np.random.default_rng(5), 0, 0
     for _ in range(60):
         drawn = 5 * np.exp(0.1 * rng.standard_normal((5, 3)))
@@ -87,7 +87,7 @@ def test_of_points_that_are_alike_one_is_rarely_called_worse() -> None:
         wrong += any(row.verdict is Verdict.WORSE for row in compare(_exact(times)).rows)
         missed += int((drawn >= 5.7).sum())
     assert 0.04 < missed / (60 * 5 * 3) < 0.2
-    # So many come once in a hundred times where the rate is 5 %.
+    # At a rate of 5 %, more are wrong at most once in a hundred times.
     assert wrong <= stats.binom.ppf(0.99, 60, 0.05)
 
 
@@ -105,14 +105,14 @@ TIMES = {
 }  # fmt: skip
 
 
-def _named_before(reference: str) -> Results:
+def _with_reference(reference: str) -> Results:
     results = _exact(TIMES)
     return replace(results, study=replace(results.study, reference=reference))
 
 
-def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs() -> None:
-    plain, named = compare(_named_before("")), compare(_named_before("gosgd"))
-    # Six points have 15 pairs, and 5 of them are with one point.
+def test_a_leading_reference_needs_fewer_comparisons_than_all_pairs() -> None:
+    plain, named = compare(_with_reference("")), compare(_with_reference("gosgd"))
+    # Six points have 15 pairs, and each point is in 5 of them.
     least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
     assert other == pytest.approx(least / 3)
     assert all(row.verdict is Verdict.WORSE for row in named.rows[1:])
@@ -120,11 +120,11 @@ def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs(
     assert all(finer < coarse for coarse, finer in zip(*seen, strict=True))
 
 
-def test_a_reference_without_results_is_none() -> None:
-    results = _named_before("gosgd")
+def test_a_reference_without_results_is_ignored() -> None:
+    results = _with_reference("gosgd")
     rest = tuple(one for one in results.results if one.trial.group[0] != "gosgd")
     found = compare(replace(results, results=rest))
-    wanted = compare(replace(_named_before(""), results=rest))
+    wanted = compare(replace(_with_reference(""), results=rest))
     assert [row.p for row in found.rows[1:]] == [row.p for row in wanted.rows[1:]]
 
 
@@ -133,13 +133,13 @@ def test_a_study_ranks_by_the_metric_that_it_names() -> None:
     named = replace(results, study=replace(results.study, metrics=("bytes_sent", "accuracy")))
     assert compare(named).metric.name == "bytes_sent"
     worst = replace(results, study=replace(results.study, metrics=("time_to_target_least_s",)))
-    # The worst worker gets to four fifths of the merged model's accuracy, and never to the target.
+    # The worst worker reaches four fifths of the merged model's accuracy, and never the target.
     assert compare(worst).metric.name == "accuracy_least"
     near = replace(worst, study=replace(worst.study, target=0.7))
     assert compare(near).metric.name == "time_to_target_least_s"
 
 
-def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
+def test_enough_seeds_detect_a_lower_rate_of_arrivals() -> None:
     soon = tuple(5.0 + 0.1 * seed for seed in range(8))
     times = {"gosgd": soon, "sgp": tuple(s if n == 0 else None for n, s in enumerate(soon))}
     ends: Ends = {
@@ -153,7 +153,7 @@ def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
     assert verdict_words(late, found) == "1 of 8 arrive, p = 0.0028"
 
 
-def test_those_that_do_not_arrive_are_told_by_how_far_they_come() -> None:
+def test_points_that_never_arrive_are_compared_by_final_accuracy() -> None:
     times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (None, None, None)}
     ends: Ends = {"gosgd": (0.95, 0.96, 0.94), "sgp": (0.5, 0.53, 0.48)}
     found = compare(_with(_exact(times), "accuracy", ends))
@@ -164,14 +164,14 @@ def test_those_that_do_not_arrive_are_told_by_how_far_they_come() -> None:
     assert re.fullmatch(r"0 of 3 arrive; ends 44\.7 points lower \(.* to .*\), p = 0\.00\d+", words)
 
 
-def test_who_comes_farther_without_arriving_is_not_behind_for_it() -> None:
+def test_a_missed_arrival_with_a_higher_accuracy_is_not_worse() -> None:
     times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (7.0, 8.0, None)}
     ends: Ends = {"gosgd": (0.905, 0.904, 0.906), "sgp": (0.99, 0.99, 0.99)}
     found = compare(_with(_exact(times), "accuracy", ends))
     assert found.rows[1].verdict is Verdict.UNDECIDED and found.rows[1].p == 1.0
 
 
-def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
+def test_a_point_that_arrives_with_only_some_seeds_has_no_mean_time() -> None:
     found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
     assert [row.label for row in found.rows] == ["gosgd", "sgp"]
     lucky = found.rows[1]
@@ -180,7 +180,7 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
     assert lucky.verdict is Verdict.UNDECIDED
 
 
-def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
+def test_points_are_ordered_by_arrivals_and_then_by_accuracy() -> None:
     never = (None, None, None)
     times: dict[str, tuple[float | None, ...]] = {
         "never, poor": never,
@@ -218,7 +218,7 @@ def test_failed_trials_are_counted_and_points_without_results_named() -> None:
     assert counts == {"gosgd": (3, 0), "sgp": (2, 1)}
 
 
-def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
+def test_every_place_of_the_other_axes_is_compared_separately() -> None:
     results = results_of(
         {"topology": ["ring", "complete"], "partition": ["shared", "dirichlet:0.1"], "p": [0.1, 1]},
         leave_out=lambda trial: trial.labels["p"] == "1" and trial.labels["partition"] == "shared",
@@ -233,7 +233,7 @@ def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
     assert found[1].metric.name == "time_to_target_s"
 
 
-def test_without_results_there_is_nobody_and_no_place() -> None:
+def test_without_results_a_comparison_is_empty() -> None:
     results = of_rules(gosgd=None, sgp=None)
     assert comparisons(results) == ()
     found = compare(results)
@@ -241,7 +241,7 @@ def test_without_results_there_is_nobody_and_no_place() -> None:
     assert found.missing == ("gosgd", "sgp")
 
 
-def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
+def test_a_point_without_a_figure_is_last_and_compared_by_its_end() -> None:
     metric = METRICS["bytes_to_target"]
     found = by_metric(compare(_exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})), metric)
     assert found.rows[1].label == "gosgd"
@@ -251,8 +251,8 @@ def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came
     assert verdict_words(never.rows[1], never) == "target not always reached"
 
 
-def test_a_survivor_is_not_the_most_accurate_either() -> None:
-    # gosgd is sooner, as far as it does not diverge.
+def test_a_point_with_failed_seeds_is_not_ranked_first() -> None:
+    # gosgd is faster with the seeds that do not diverge.
     results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
     (gone,) = (t for t in results.study.trials() if t.group == ("gosgd",) and t.seed == 2)
     kept = tuple(result for result in results.results if result.trial != gone)
@@ -265,7 +265,7 @@ def test_a_survivor_is_not_the_most_accurate_either() -> None:
     assert verdict_words(found.rows[1], found) == "2 of 3 seeds have a result"
 
 
-def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
+def test_a_seed_that_has_not_run_is_not_counted() -> None:
     paces = {"gosgd": Course(rate_s=2), "sgp": Course(rate_s=4)}
     found = compare(of_rules(lambda trial: trial.seed == 2, **paces))
     assert [row.missing for row in found.rows] == [0, 0]
@@ -285,7 +285,7 @@ def test_losses_below_zero_differ_by_no_factor() -> None:
     assert behind.p < SIGNIFICANT and behind.verdict is Verdict.WORSE
 
 
-def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
+def test_differences_by_rounding_errors_are_not_significant() -> None:
     results = _exact({"gosgd": (4.0,) * 3, "sgp": (5.0,) * 3, "dpsgd": (6.0,) * 3})
     ends: Ends = {"gosgd": 0.0, "sgp": (1e-16, 1.1e-16, 1.2e-16), "dpsgd": (0.1, 0.11, 0.12)}
     found = by_metric(
@@ -296,7 +296,7 @@ def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
 
 
 def _with(results: Results, name: str, values: Ends) -> Results:
-    """With other figures at the end, by point, or by point and seed."""
+    """*results* with other final figures, by point, or by point and seed."""
 
     def changed(result: Result) -> Result:
         value = values.get(result.trial.group[0], result.summary[name])
@@ -309,7 +309,7 @@ def _with(results: Results, name: str, values: Ends) -> Results:
 def _exact(
     times: Mapping[str, tuple[float | None, ...]], accuracy: Mapping[str, float] | None = None
 ) -> Results:
-    """Results that reach accuracy 0.9 exactly then; evaluated often, so that nothing is rough."""
+    """Results that reach accuracy 0.9 at exactly *times*, so that the resolution adds no error."""
     points = [Point(label, {"p": 0.1 + n / 100}) for n, label in enumerate(times)]
     results = results_of({"way": points}, seeds=len(next(iter(times.values()))))
 
@@ -330,6 +330,6 @@ def _exact(
 
 
 def _drawn_times(rng: np.random.Generator, noise: float, factor: float) -> Results:
-    """Two ways on three seeds, of which the second takes so many times as long."""
+    """Two points on three seeds, of which the second takes *factor* times as long."""
     draws = np.exp(noise * rng.standard_normal((2, 3)))
     return _exact({"gosgd": tuple(5 * draws[0]), "sgp": tuple(5 * factor * draws[1])})

@@ -1,4 +1,4 @@
-"""The best value of an axis for every point of the others: honest, shown, told if at an edge."""
+"""Search: the best value of an axis for every point of the others, and marks for edge values."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,7 +26,7 @@ def tuned(seeds: int = 3, **more: object) -> Results:
     return replace(results, study=replace(results.study, tune="lr", **more))  # type: ignore[arg-type]
 
 
-def test_every_point_is_shown_at_its_best_value_and_one_at_the_edge_is_told() -> None:
+def test_every_point_is_shown_at_its_best_value_and_edges_are_marked() -> None:
     best, search = searched(tuned())
     assert search is not None
     assert [axis.name for axis in best.study.axes] == ["rule"] and not best.study.tune
@@ -43,8 +43,8 @@ def test_every_point_is_shown_at_its_best_value_and_one_at_the_edge_is_told() ->
     assert lines[0][2].endswith(" s") and lines[0][4] == "0.2"
 
 
-def test_a_seed_has_no_say_in_what_it_is_shown_at() -> None:
-    """A value that was lucky with one seed alone is taken for the others, not for that one."""
+def test_a_seed_does_not_influence_its_own_value() -> None:
+    """A value that was lucky with one seed is chosen for the other seeds only."""
     results = tuned()
     lucky = tuple(
         replace(one, series={**one.series, "accuracy": (0.95,) * len(one.series["accuracy"])})
@@ -60,14 +60,14 @@ def test_a_seed_has_no_say_in_what_it_is_shown_at() -> None:
     assert values_of(best.results[:3], time, 0.9)[0] > 3.0
 
 
-def test_one_seed_is_shown_at_its_own_best_and_that_is_told() -> None:
+def test_a_single_seed_is_shown_at_its_own_best_with_a_note() -> None:
     best, search = searched(tuned(seeds=1))
     assert search is not None and not search.is_cross_validated
     assert search.words.endswith("with the only seed.")
     assert len(best.results) == 2
 
 
-def test_a_value_that_failed_is_not_taken_and_one_that_fails_later_is_a_failure() -> None:
+def test_a_failed_value_is_not_chosen_and_a_later_failure_counts() -> None:
     results = tuned()
     kept = tuple(
         one
@@ -80,7 +80,7 @@ def test_a_value_that_failed_is_not_taken_and_one_that_fails_later_is_a_failure(
     best, search = searched(replace(results, results=kept, failures=failed))
     assert search is not None
     assert search.tried[0].rows["0.2"].missing == 1
-    # What was best on the other seeds of sgp was 0.2 for seed 1, and 0.4 for seed 2.
+    # On the other seeds of sgp, 0.2 was the best value for seed 1, and 0.4 for seed 2.
     assert best.failures == {
         "gosgd, seed 1": "lr = 0.2: diverged",
         "sgp, seed 1": "lr = 0.2: diverged",
@@ -90,7 +90,7 @@ def test_a_value_that_failed_is_not_taken_and_one_that_fails_later_is_a_failure(
     assert {row.label: row.missing for row in found.rows} == {"gosgd": 1, "sgp": 2}
 
 
-def test_a_value_without_any_result_is_told_and_one_that_does_not_arrive() -> None:
+def test_values_without_a_result_or_an_arrival_are_reported() -> None:
     def course(labels: Mapping[str, str]) -> Course | None:
         if labels["lr"] == "0.1":
             return None
@@ -104,7 +104,7 @@ def test_a_value_without_any_result_is_told_and_one_that_does_not_arrive() -> No
     assert not any(one.edge for one in search.tried)
 
 
-def test_points_that_the_study_leaves_out_stay_out() -> None:
+def test_skipped_points_stay_out() -> None:
     results = tuned()
     points = (Point("all", {"partition": "shared"}), Point("few", {"partition": "shards:1"}))
     three = results_of(
@@ -124,14 +124,14 @@ def test_points_that_the_study_leaves_out_stay_out() -> None:
     assert searched(replace(results, study=replace(results.study, tune="")))[1] is None
 
 
-def test_a_seed_that_a_place_has_only_begun_is_left_out_where_another_is_finished() -> None:
+def test_an_incomplete_seed_is_omitted_if_another_is_complete() -> None:
     grid = {"topology": ("ring", "star"), "rule": ("gosgd", "sgp")}
     kept = [("ring", "gosgd", 0), ("star", "gosgd", 0), ("ring", "gosgd", 1), ("ring", "sgp", 0)]
     stopped = results_of(
         grid, seeds=2, leave_out=lambda trial: (*trial.group, trial.seed) not in kept
     )
     found, _ = searched(stopped)
-    # Of gosgd one seed is finished, so that the begun one goes; of sgp only a begun one is there.
+    # gosgd has a complete seed, so its incomplete seed is omitted; sgp has only an incomplete seed.
     assert [(*one.trial.group, one.trial.seed) for one in found.results] == [
         ("ring", "gosgd", 0),
         ("ring", "sgp", 0),

@@ -1,4 +1,4 @@
-"""Where trials are computed: the same bytes on processes of this machine, on Dask and on Ray."""
+"""Backends: trials give the same bytes on processes of this machine, on Dask and on Ray."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def expected(tmp_path: Path) -> tuple[bytes, ...]:
         ("ray:ray://host:10001", "ray", "ray://host:10001"),
     ],
 )
-def test_a_backend_is_read(
+def test_a_backend_is_parsed(
     text: str, kind: str, address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: name)
@@ -46,7 +46,7 @@ def test_a_backend_is_read(
     assert (found.kind, found.address, found.is_local) == (kind, address, kind == "loky")
 
 
-def test_what_is_no_backend_or_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_or_missing_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("", "dask", "dask:", "ray:", "loky:2", "threads", "Dask:tcp://x"):
         with pytest.raises(ConfigError, match=r"backend is .*: it must be loky"):
             read_backend(text)
@@ -56,7 +56,7 @@ def test_what_is_no_backend_or_not_installed_is_refused(monkeypatch: pytest.Monk
 
 
 def pid_of(order: str) -> str:
-    """Say which process this is."""
+    """Answer with the id of this process."""
     return f"{order} {os.getpid()}"
 
 
@@ -67,12 +67,12 @@ def test_one_job_needs_no_process() -> None:
 
 
 def cannot_fork(*arguments: object, **settings: object) -> str:
-    """As the system answers where there are too many processes."""
+    """Fail like the system if there are too many processes."""
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_processes_that_cannot_be_started_are_no_matter_of_the_folder(
+def test_a_process_that_cannot_start_is_a_transport_error(
     jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", cannot_fork)
@@ -91,10 +91,10 @@ def test_processes_of_this_machine_give_the_same_bytes(
     assert tables_of(folder) == expected
 
 
-def studied(
+def run_command(
     study: str, folder: Path, backend: str, *, cwd: Path
 ) -> "subprocess.CompletedProcess[str]":
-    """A Python of its own: what has other processes leaves threads, sockets and handlers behind."""
+    """Run a study in a Python of its own, since backends leave threads and sockets behind."""
     command = [sys.executable, "-m", "rumor.cli", "study", study, "--out", str(folder)]
     command += ["--backend", backend, "--jobs", "2", "--no-report"]
     given: Any = {"capture_output": True, "text": True, "timeout": LIMIT_S, "check": False}
@@ -116,7 +116,7 @@ def dask_cluster() -> Iterator[str]:
 
 @pytest.mark.live
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore")  # what Dask warns of is not ours
+@pytest.mark.filterwarnings("ignore")  # warnings of Dask are not ours
 def test_a_dask_cluster_gives_the_same_bytes(
     tmp_path: Path, expected: tuple[bytes, ...], dask_cluster: str
 ) -> None:
@@ -169,9 +169,9 @@ def test_a_trial_that_kills_its_dask_worker_fails_alone(
     ],
 )
 def test_a_trial_that_kills_its_process_fails_alone(deadly: Path, backend: str) -> None:
-    done = studied("deadly.toml", Path("a"), backend, cwd=Path.cwd())
+    done = run_command("deadly.toml", Path("a"), backend, cwd=Path.cwd())
     assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
-    # What was killed along with it is tried again, alone.
+    # Trials that were killed along with it are retried alone.
     assert_only_the_second_failed(load_results(Path("a")))
 
 
@@ -180,7 +180,7 @@ def test_a_trial_that_kills_its_process_fails_alone(deadly: Path, backend: str) 
 @NO_RAY
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
-    done = studied("mine.toml", folder, "ray", cwd=tmp_path)
+    done = run_command("mine.toml", folder, "ray", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
 
@@ -195,7 +195,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
         ("ray", "ray:127.0.0.1:1", r"there is no Ray cluster at 127\.0\.0\.1:1"),
     ],
 )
-def test_a_cluster_that_is_not_there_is_said_at_once(
+def test_a_missing_cluster_is_reported_at_once(
     monkeypatch: pytest.MonkeyPatch, package: str, backend: str, message: str
 ) -> None:
     pytest.importorskip(package, reason=f"{package} is not installed")

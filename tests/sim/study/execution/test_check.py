@@ -1,4 +1,4 @@
-"""Trials looked through before anything runs: every bad one is found, and none that is good."""
+"""Checks of trials before anything runs: every bad trial is found, and no good one."""
 
 import math
 from datetime import date
@@ -47,9 +47,7 @@ def study_with(**settings: Any) -> Study:
 
 
 @pytest.mark.parametrize(("settings", "why"), BAD, ids=[why for _, why in BAD])
-def test_a_trial_that_cannot_run_is_found_before_it_does(
-    settings: dict[str, Any], why: str
-) -> None:
+def test_a_trial_that_cannot_run_is_found_in_advance(settings: dict[str, Any], why: str) -> None:
     good, bad = check_trials(study_with(**settings).trials())
     (found,) = bad.values()
     assert good == [] and why in found
@@ -90,7 +88,7 @@ WRONG: tuple[Any, ...] = (
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", SETTINGS)
-def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
+def test_no_value_of_any_setting_stops_the_check(name: str) -> None:
     trials = [
         trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()
     ]
@@ -100,12 +98,12 @@ def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
     assert len(whys) >= len(trials) / 2 and all(why.strip() for why in whys)
 
 
-def test_numbers_of_numpy_and_integers_are_numbers() -> None:
+def test_numpy_numbers_and_integers_are_accepted() -> None:
     config = config_of({"lr": np.float32(0.1), "p": np.float64(0.1), "step_s": 1, "loss": 0})
     assert config.step_s == 1 and config_of({"exact": np.bool_(True), "seed": np.int64(3)}).exact
 
 
-def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> None:
+def test_a_rule_that_cannot_average_on_its_topology_is_found() -> None:
     Path("arrows.graphml").write_text(
         '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">'
         + "".join(f'<node id="{node}"/>' for node in "abcd")
@@ -123,7 +121,7 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
-def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
+def test_valid_trials_pass_the_check_under_every_rule(rule: str) -> None:
     fitting = ["ring", "complete", "one-peer-exponential", "random-matching"]
     if rule in BOTH_WAYS:
         fitting.remove("one-peer-exponential")
@@ -133,7 +131,7 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
         topology={"swap": ["random-matching"], "choco": ["ring", "complete"]}.get(rule, fitting),
         rule=spec_of(rule),
         p=None,
-        # Consensus is about vectors of one cache line.
+        # The vectors of consensus are one cache line long, too short to cut.
         task="digits" if rule in CUTTING else "consensus",
     )
     good, bad = check_trials(study.trials())
@@ -141,13 +139,13 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
     assert all(trial.memory_gib > 0.1 and trial.work == 160 for trial in good)
 
 
-def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
+def test_steps_are_known_if_time_or_a_total_ends_a_run() -> None:
     ends: list[dict[str, Any]] = [{"time_s": 3.0}, {"total_steps": 80}, {}]
     studies = [study_with(**settings, steps=None) for settings in ends]
     assert [check_trials(study.trials())[0][0].work for study in studies] == [240, 80, 1600]
 
 
-def test_bad_trials_are_listed_by_their_reasons_a_few_of_each() -> None:
+def test_bad_trials_are_listed_by_reason_with_a_few_examples() -> None:
     graphs = {"ring": "ring", "cube": "hypercube", "x": "x"}
     study = grid_of(
         {

@@ -21,14 +21,14 @@ def two_sizes() -> Study:
     return grid_of({"size": sizes}, settings={"task": "consensus", "steps": 20}, seeds=3)
 
 
-def test_the_longest_trials_come_first_and_nothing_is_written_by_planning(tmp_path: Path) -> None:
+def test_a_plan_puts_the_longest_trials_first_and_writes_nothing(tmp_path: Path) -> None:
     plan = plan_study(two_sizes(), tmp_path / "a", jobs=1)
     assert plan.shape == "size: 2, seeds: 3" and not (tmp_path / "a").exists()
     assert [trial.trial.labels["size"] for trial in plan.to_do] == ["16"] * 3 + ["4"] * 3
     assert [trial.trial.labels["size"] for trial in plan.trials] == ["4"] * 3 + ["16"] * 3
 
 
-def test_finished_trials_are_not_to_do(tmp_path: Path) -> None:
+def test_finished_trials_are_not_planned_again(tmp_path: Path) -> None:
     trials, _ = check_trials(two_sizes().trials())
     for trial in (trials[0], trials[4]):
         Store(tmp_path).put(trial.key, RECORD)
@@ -39,7 +39,7 @@ def test_finished_trials_are_not_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("free_gib", "cores", "jobs"), [(100.0, 8, 6), (100.0, 2, 2), (1.0, 8, 2), (0.1, 8, 1)]
 )
-def test_as_many_processes_as_cores_memory_and_trials_allow(
+def test_processes_are_limited_by_cores_memory_and_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_gib: float, cores: int, jobs: int
 ) -> None:
     monkeypatch.setattr(module, "free_gib", lambda: free_gib)
@@ -48,12 +48,12 @@ def test_as_many_processes_as_cores_memory_and_trials_allow(
     assert plan.jobs == jobs
 
 
-def test_a_cluster_has_as_many_processes_as_it_has(tmp_path: Path) -> None:
+def test_a_cluster_decides_on_its_number_of_processes(tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="distributed is not installed")
     plan = plan_study(small_study(), tmp_path, backend="dask:tcp://127.0.0.1:1")
     assert plan.jobs is None
 
 
-def test_no_process_at_all_is_refused(tmp_path: Path) -> None:
+def test_zero_jobs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="jobs is 0: it must be at least 1"):
         plan_study(small_study(), tmp_path, jobs=0)

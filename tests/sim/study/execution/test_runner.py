@@ -1,4 +1,4 @@
-"""`run_study`: nothing that was finished is lost or computed twice, and nothing stale is used."""
+"""`run_study` loses and repeats no finished trial, and uses no stale one."""
 
 import json
 import signal
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Orders that are carried out, as they are."""
+    """Orders that have been carried out so far."""
     found: list[str] = []
 
     def noted(order: str) -> str:
@@ -58,8 +58,8 @@ def run(folder: Path, **changes: Any) -> Any:
 
 def test_every_trial_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> None:
     study = small_study()
-    told: list[StudyProgress] = []
-    results = run(tmp_path / "a", study=study, progress=told.append)
+    reports: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=study, progress=reports.append)
     assert [result.trial for result in results.results] == list(study.trials())
     assert results.failures == {}
     result = results.results[0]
@@ -67,13 +67,13 @@ def test_every_trial_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> N
     assert len(result.series["time_s"]) == 21 and result.series["disagreement"][0] > 1
     assert not {"wall_s", "peak_rss_mib", "steps_per_s"} & set(result.summary)
     assert result.summary["engine"] == "vectors"
-    assert [(p.done, p.failed, p.to_do) for p in told] == [(n, 0, 4 - n) for n in range(5)]
-    assert [str(p.trial) for p in told[1:]] == [str(trial) for trial in study.trials()]
+    assert [(p.done, p.failed, p.to_do) for p in reports] == [(n, 0, 4 - n) for n in range(5)]
+    assert [str(p.trial) for p in reports[1:]] == [str(trial) for trial in study.trials()]
     again = load_results(tmp_path / "a")
     assert [r.key for r in again.results] == [r.key for r in results.results]
 
 
-def test_a_study_that_went_on_has_the_tables_of_one_that_was_never_stopped(
+def test_a_resumed_study_has_the_tables_of_an_uninterrupted_one(
     tmp_path: Path, computed: list[str]
 ) -> None:
     run(tmp_path / "whole")
@@ -93,7 +93,7 @@ def test_a_study_that_went_on_has_the_tables_of_one_that_was_never_stopped(
 
 
 @pytest.mark.extended
-def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: list[str]) -> None:
+def test_a_changed_grid_runs_only_new_trials(tmp_path: Path, computed: list[str]) -> None:
     run(tmp_path / "a")
     more = small_study(topology=("complete", "star", "ring"), seeds=3)
     run(tmp_path / "a", study=more, resume=True)
@@ -103,7 +103,7 @@ def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: lis
 
 
 @pytest.mark.extended
-def test_other_code_uses_nothing_of_what_was_finished(
+def test_other_code_reuses_no_finished_trial(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(tmp_path / "a")
@@ -145,7 +145,7 @@ def test_a_process_with_other_code_gives_no_result(
     assert all("the code, a library or the processor" in why for why in results.failures.values())
 
 
-def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+def test_a_truncated_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
     path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
@@ -156,22 +156,20 @@ def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> 
     assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
 
 
-def test_points_that_come_to_the_same_arguments_are_computed_once(
-    tmp_path: Path, computed: list[str]
-) -> None:
+def test_points_with_equal_settings_are_computed_once(tmp_path: Path, computed: list[str]) -> None:
     settings = {"task": "consensus", "workers": 8, "steps": 20, "p": None}
     study = grid_of({"p": {"usual": {"rule": "gosgd"}, "none": {}}}, settings=settings)
-    told: list[StudyProgress] = []
-    results = run(tmp_path / "a", study=study, progress=told.append)
+    reports: list[StudyProgress] = []
+    results = run(tmp_path / "a", study=study, progress=reports.append)
     assert len(computed) == 2 and len(results.results) == 4
-    assert [p.done for p in told] == [0, 2, 4]
+    assert [p.done for p in reports] == [0, 2, 4]
 
 
 FAILS_ONCE = """if seed == 1 and not os.path.exists("mended"):
             raise ValueError("a bug of the user")"""
 
 
-def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
+def test_a_failed_trial_stops_no_other_trial_and_is_retried(
     tmp_path: Path, computed: list[str]
 ) -> None:
     Path("failing_task.py").write_text(own_task(FAILS_ONCE))
@@ -186,7 +184,7 @@ def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
     assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
 
 
-def test_a_study_that_cannot_run_is_told_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_study_that_cannot_run_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     empty = replace(small_study(), skip=({"topology": [*small_study().axes[0].labels]},))
     for study, message in (
         (small_study(topology=("ring", "nowhere")), "2 of 4 trials cannot run"),
@@ -200,7 +198,7 @@ def test_a_study_that_cannot_run_is_told_before_anything_is_written(tmp_path: Pa
         run(tmp_path / "a")
 
 
-def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
+def test_a_folder_without_a_study_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not the folder of a study"):
         load_results(tmp_path)
     (tmp_path / "study.json").write_text('{"format": 1}')
@@ -208,21 +206,21 @@ def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
         load_results(tmp_path)
 
 
-def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_path: Path) -> None:
-    met: list[Any] = []
+def test_the_folder_is_locked_until_the_results_are_written(tmp_path: Path) -> None:
+    written: list[Any] = []
 
     def write(results: Results) -> None:
-        met.append(results)
+        written.append(results)
         with pytest.raises(ConfigError, match="is in use"), locked(tmp_path / "a"):
             pass
 
-    assert met == [run(tmp_path / "a", finish=write)]
+    assert written == [run(tmp_path / "a", finish=write)]
     with locked(tmp_path / "a"):
         pass
 
 
 @pytest.mark.extended
-def test_when_time_is_over_seeds_are_missing_then_places_never_a_hole(
+def test_a_time_limit_omits_the_last_seeds_and_then_the_last_places(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = small_study(seeds=2)
@@ -252,7 +250,7 @@ def test_when_time_is_over_seeds_are_missing_then_places_never_a_hole(
 
 
 class Deadly:
-    """In place of processes: seed 1 dies, and takes 5 along where it is not alone."""
+    """Stands in for processes: seed 1 dies, and seed 5 dies with it unless it runs alone."""
 
     def __init__(self) -> None:
         self.alone: list[int] = []
@@ -262,11 +260,11 @@ class Deadly:
     ) -> Generator[str | Lost]:
         assert jobs != 1 or not backend.is_local
         for order in orders:
-            told = json.loads(order)
-            seed = told["settings"]["seed"]
+            content = json.loads(order)
+            seed = content["settings"]["seed"]
             self.alone += [seed] if len(orders) == 1 else []
-            # Nobody's parent: else this process would end with it.
-            text = json.dumps(told | {"parent": None})
+            # Without a parent: a worker ends with its parent, and here that would be this process.
+            text = json.dumps(content | {"parent": None})
             yield Lost(order) if seed == 1 or (seed == 5 and len(orders) > 1) else run(text)
 
 
@@ -275,7 +273,7 @@ class Deadly:
     ("backend", "jobs"),
     [(Backend(kind="loky"), 2), (Backend(kind="dask", address="somewhere"), None)],
 )
-def test_what_was_killed_is_tried_alone_before_it_has_failed(
+def test_a_killed_trial_is_retried_alone_before_it_counts_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend, jobs: int | None
 ) -> None:
     deadly = Deadly()
@@ -306,7 +304,7 @@ if __name__ == "__main__":
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
+def test_a_single_trial_for_several_processes_does_not_end_its_caller(
     tmp_path: Path,
 ) -> None:
     Path("mine.toml").write_text(
@@ -319,7 +317,7 @@ def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
+def test_sigkill_loses_only_unfinished_trials(tmp_path: Path) -> None:
     Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 10"))
     process = subprocess.Popen(
         [sys.executable, "-c", KILLS_ITSELF],
@@ -327,7 +325,7 @@ def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> 
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
+    # Its worker processes hold the pipe open, so this returns only once they have ended, too.
     process.communicate(timeout=LIMIT_S)
     assert process.returncode == -signal.SIGKILL
     study = read_study(Path("mine.toml"))

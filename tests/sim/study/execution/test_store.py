@@ -1,4 +1,4 @@
-"""The store of finished trials: whole or missing, whatever happened to its files."""
+"""The store of finished trials: whole or missing, even if its files are damaged."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ RECORD: dict[str, Any] = {
 }
 
 
-def test_what_was_put_is_there_to_the_bit(tmp_path: Path) -> None:
+def test_a_stored_trial_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     Store(tmp_path).put(KEY, RECORD)
     store = Store(tmp_path)
     assert store.get(KEY) == RECORD
@@ -38,7 +38,7 @@ def test_what_was_put_is_there_to_the_bit(tmp_path: Path) -> None:
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_file_that_is_not_as_it_was_written_counts_as_missing(tmp_path: Path, spoil: Any) -> None:
+def test_a_damaged_file_counts_as_missing(tmp_path: Path, spoil: Any) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
     path = tmp_path / "trials" / f"{KEY}.json"

@@ -1,4 +1,4 @@
-"""Names of trials: what is the same has the same, and what is not has another."""
+"""Keys of trials: equal trials have equal keys, and different trials different keys."""
 
 import json
 import sys
@@ -35,12 +35,12 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
         {"memory_gib": 3.0},
     ],
 )
-def test_what_changes_nothing_makes_no_other_trial(
+def test_settings_that_change_no_result_keep_the_key(
     change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trial_key({})
     assert trial_key(change) == before
-    # Other code does.
+    # Other code changes the key.
     monkeypatch.setattr(module, "code_version", lambda: "other")
     assert trial_key({}) != before
 
@@ -61,7 +61,7 @@ def test_what_changes_nothing_makes_no_other_trial(
         {"faults": [fault(1.0, "crash", 2)]},
     ],
 )
-def test_another_argument_makes_another_trial(change: dict[str, Any]) -> None:
+def test_a_changed_setting_changes_the_key(change: dict[str, Any]) -> None:
     assert trial_key(change) != trial_key({})
 
 
@@ -74,7 +74,7 @@ def test_another_argument_makes_another_trial(change: dict[str, Any]) -> None:
         ({"topology": "spanning-tree:of=file:path=graph.csv"}, "graph.csv"),
     ],
 )
-def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> None:
+def test_the_content_of_a_file_is_part_of_the_key(settings: dict[str, str], name: str) -> None:
     path = Path(name)
     path.write_text("[]" if name == "faults.json" else "{}")
     before = trial_key(settings)
@@ -97,7 +97,7 @@ def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> 
         ("task", "parts.mine:make", "parts/model.py"),
     ],
 )
-def test_code_of_the_users_own_counts_with_its_module_or_package(
+def test_user_code_is_part_of_the_key_with_its_module_or_package(
     what: str, name: str, changed: str
 ) -> None:
     Path("parts").mkdir()
@@ -126,7 +126,7 @@ def test_a_model_in_a_file_can_be_studied(monkeypatch: pytest.MonkeyPatch) -> No
     sys.modules.pop("studied")
 
 
-def test_settings_survive_being_written_down() -> None:
+def test_settings_survive_a_round_trip_through_json() -> None:
     settings = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1}], "slow": ("3:10",), "lr": 0.1}
     written = json.loads(json.dumps(settings_as_json(config_of(settings))))
     assert trial_key(written) == trial_key(settings)
@@ -141,12 +141,12 @@ def test_settings_survive_being_written_down() -> None:
         ({"lr": "high"}, "lr is 'high': it must be a number"),
     ],
 )
-def test_settings_that_are_not_valid_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         trial_key(settings)
 
 
-def test_code_is_told_by_the_modules_that_compute(tmp_path: Path) -> None:
+def test_the_state_of_the_code_covers_only_modules_that_compute(tmp_path: Path) -> None:
     for folder in ("gossip", "topology", "train", "sim/study/report", "docs"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "code.py").write_text("x = 1\n")
@@ -167,7 +167,7 @@ def test_code_is_told_by_the_modules_that_compute(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["torch", "processor"])
-def test_other_libraries_and_processors_are_other_code(
+def test_other_libraries_and_processors_change_the_code_version(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     before = code_version.__wrapped__()

@@ -1,4 +1,4 @@
-"""Curves of several seeds as one, and figures over two axes."""
+"""Curves of several seeds, drawn as one band."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from ..made_up import results_of
 
 
 def trials(*curves: Mapping[str, Sequence[float | None]]) -> list[Result]:
-    """One result for each, with these curves only."""
+    """One result for each element, with these curves only."""
     made = results_of({"rule": ["gosgd"]}, seeds=max(1, len(curves))).results
     return [
         replace(result, series={name: tuple(values) for name, values in curve.items()})
@@ -27,7 +27,7 @@ def known(found: Band | None) -> Band:
     return found
 
 
-def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() -> None:
+def test_curves_evaluated_together_are_averaged_at_each_evaluation() -> None:
     results = results_of({"rule": ["gosgd"]}).results
     found = known(band(results, "accuracy"))
     assert tuple(found.x) == results[0].series["time_s"]
@@ -38,7 +38,7 @@ def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() 
     assert found.n == 3
 
 
-def test_between_evaluations_curves_are_straight_and_only_what_all_seeds_cover_is_shown() -> None:
+def test_curves_are_interpolated_over_the_range_that_all_seeds_cover() -> None:
     often = {"time_s": (0, 1, 2, 3, 4), "loss": (0, 2, 4, 6, 8)}
     found = known(band(trials(often, {"time_s": (0, 4), "loss": (0, 16)}), "loss"))
     assert found.x.tolist() == [0, 1, 2, 3, 4]
@@ -50,7 +50,7 @@ def test_between_evaluations_curves_are_straight_and_only_what_all_seeds_cover_i
     assert (found.x[0], found.x[-1]) == (1, 3)
 
 
-def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
+def test_two_seeds_have_a_range_and_one_seed_has_none() -> None:
     a, b = {"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (0, 1), "loss": (3, 6)}
     two = known(band(trials(a, b), "loss"))
     rows = [found.tolist() for found in (two.low, two.mean, two.high)]
@@ -59,7 +59,7 @@ def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
     assert one.n == 1 and (one.low == one.mean).all() and (one.high == one.mean).all()
 
 
-def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
+def test_a_band_of_accuracies_stays_between_0_and_1() -> None:
     results = trials(*({"time_s": (0, 1), "accuracy": (at, 1 - at)} for at in (0.0, 0.01, 0.2)))
     found = known(band(results, "accuracy"))
     assert min(found.low) == 0.0
@@ -76,7 +76,7 @@ def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
     ],
     ids=["no results", "no such curve", "no values", "no range in common"],
 )
-def test_where_there_is_no_mean_there_is_no_band(
+def test_curves_without_a_mean_have_no_band(
     curves: list[Mapping[str, Sequence[float | None]]],
 ) -> None:
     assert band(trials(*curves), "loss") is None

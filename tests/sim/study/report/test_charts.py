@@ -1,4 +1,4 @@
-"""What the charts of a study show: which lines stand out, scales, and words in place of values."""
+"""Charts of a study: highlighted lines, scales, and words in place of values."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,14 +53,14 @@ def texts(axes: Axes) -> list[str]:
         ([" 7 "], (7.0,)),
     ],
 )
-def test_labels_are_numbers_where_all_are_and_have_one_unit(
+def test_labels_are_numbers_if_all_are_and_share_one_unit(
     labels: list[str], numbers: tuple[float, ...] | None
 ) -> None:
     points = tuple(Point(label, {"p": index}) for index, label in enumerate(labels))
     assert Axis("p", points).numbers == numbers
 
 
-def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> None:
+def test_few_lines_all_stand_out_and_of_many_the_best_and_last() -> None:
     few = standing_in(results_of({"topology": GRAPHS[:5]}, seeds=1))
     assert list(few) == GRAPHS[:5] and len(set(few.values())) == 5
     many = results_of({"topology": GRAPHS}, seeds=1)
@@ -70,7 +70,7 @@ def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> Non
     assert list(standing_in(results_of({"p": numbers}, seeds=1))) == [str(n) for n in numbers]
 
 
-def test_curves_are_of_what_the_task_has() -> None:
+def test_curves_show_the_metrics_of_the_task() -> None:
     digits = results_of({"rule": ["gosgd"]}, seeds=1)
     assert [one.get_title("left") for one in curves(digits)] == ["Accuracy", "Consensus distance"]
     noise = results_of({"rule": ["gosgd"]}, seeds=1, task="noise")
@@ -80,7 +80,7 @@ def test_curves_are_of_what_the_task_has() -> None:
     ]
 
 
-def test_a_loss_is_shown_around_its_target_and_not_from_where_it_starts() -> None:
+def test_the_axis_of_a_loss_covers_its_target_and_not_its_start() -> None:
     made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
     study = replace(made.study, metrics=("time_to_loss_s", "loss"))
     loss, _ = curves(replace(made, study=study))
@@ -92,7 +92,7 @@ def test_a_loss_is_shown_around_its_target_and_not_from_where_it_starts() -> Non
     assert low < 10 < 98 > high - 5
 
 
-def test_models_that_a_merge_makes_alike_leave_no_empty_decades() -> None:
+def test_a_merge_to_identical_models_leaves_no_empty_decades() -> None:
     made = results_of({"rule": ["gosgd", "sgp"]}, seeds=1)
     first, *others = made.results
     merged = (*first.series["consensus_distance"][:-1], 1e-9)
@@ -112,7 +112,7 @@ def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis(
     assert {axes.get_xscale() for axes in found} == {scale}
 
 
-def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
+def test_identical_workers_are_shown_by_a_word_and_no_line() -> None:
     apart = {"gosgd": 0.1, "allreduce": 0.0}
     _, distance = curves(
         results_of({"rule": [*apart]}, lambda at: Course(consensus_distance=apart[at["rule"]]))
@@ -120,7 +120,7 @@ def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
     assert len(distance.lines) == 1 and texts(distance) == ["0, all alike: allreduce"]
 
 
-def test_a_ranking_has_a_row_for_every_point_and_a_word_for_those_without_a_mean() -> None:
+def test_a_ranking_has_a_row_for_every_point_even_without_a_mean() -> None:
     def course(labels: Mapping[str, str]) -> Course | None:
         if labels["rule"] == "dpsgd":
             return None
@@ -134,7 +134,7 @@ def test_a_ranking_has_a_row_for_every_point_and_a_word_for_those_without_a_mean
     assert sent.get_title("left") == "Bytes to target" and sent.get_xlabel() == "MB"
 
 
-def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
+def test_a_line_has_no_point_unless_every_seed_reaches_the_target() -> None:
     def course(labels: Mapping[str, str]) -> Course:
         return Course(ceiling=0.5 if labels["p"] == "0.1" else 0.97)
 
@@ -143,11 +143,11 @@ def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
     time, accuracy = charts.response(results, [METRICS[name] for name in names]).axes
     assert np.asarray(time.lines[0].get_xdata()).tolist() == [0.5, 1.0]
     assert np.asarray(accuracy.lines[0].get_xdata()).tolist() == [0.1, 0.5, 1.0]
-    # Every number is below, whether there is anything above it or not.
+    # Every number has a tick, with or without a point above it.
     assert [tick.get_text() for tick in time.get_xticklabels()] == ["0.1", "0.5", "1.0"]
 
 
-def test_each_panel_of_a_ranking_judges_by_its_own_metric() -> None:
+def test_each_panel_of_a_ranking_is_judged_by_its_own_metric() -> None:
     def course(labels: Mapping[str, str]) -> Course:
         return Course(bytes_s=9e6 if "star" in str(labels) else 1e6, noise=0.1)
 

@@ -45,13 +45,13 @@ def test_every_setting_of_a_study_is_one_of_simulate() -> None:
         ({"faults": (CRASH,)}, [f"faults={json.dumps([CRASH])}"]),
     ],
 )
-def test_a_shell_reads_what_was_meant(settings: dict[str, Any], words: list[str]) -> None:
-    told = [word for each in words for word in ("--set", each)]
-    assert words_of(**settings) == ["rumor", "simulate", *told]
+def test_a_shell_reads_every_setting_unchanged(settings: dict[str, Any], words: list[str]) -> None:
+    expected = [word for each in words for word in ("--set", each)]
+    assert words_of(**settings) == ["rumor", "simulate", *expected]
 
 
 @pytest.mark.extended
-def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_a_repeated_trial_gives_the_same_bits(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "task": "noise",
         "workers": 6,

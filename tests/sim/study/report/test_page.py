@@ -1,4 +1,4 @@
-"""The report of a study as a file: what stands in it, whatever the study is like."""
+"""The report page of studies of every kind."""
 
 import re
 from dataclasses import replace
@@ -20,7 +20,7 @@ DATA = [Point("iid", {"partition": "shared"}), Point("skewed", {"partition": "di
 
 
 class Reader(HTMLParser):
-    """Sees that what is opened is closed, and keeps what can be read."""
+    """Checks that every tag is closed, and collects texts, images and addresses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,11 +72,9 @@ def read(results: Results) -> Reader:
         ),
         (results_of({"topology": GRAPHS}, lambda labels: None), []),
     ],
-    ids=["one axis", "two axes", "numbers", "no model", "never there", "nothing"],
+    ids=["one axis", "two axes", "numbers", "no model", "target never reached", "no results"],
 )
-def test_a_page_has_the_pictures_that_its_study_is_good_for(
-    results: Results, images: list[str]
-) -> None:
+def test_a_page_has_the_pictures_that_suit_its_study(results: Results, images: list[str]) -> None:
     assert read(results).images == images
 
 
@@ -84,7 +82,7 @@ def ceilings(labels: object) -> Course:
     return Course(ceiling=0.95 if "complete" in str(labels) else 0.7)
 
 
-def test_a_point_that_never_reaches_the_target_is_said_to_never_reach_it() -> None:
+def test_a_point_that_never_reaches_the_target_is_reported() -> None:
     text = read(results_of({"topology": ["ring", "complete"]}, ceilings)).text
     ends = r"ring 0 of 3 arrive; ends [\d.]+ points lower \([\d. to]+\), p [=<] 0\.0"
     assert re.search(ends + r"\d* 0 of 3 0 of 3 arrive", text)
@@ -107,7 +105,7 @@ STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3"
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("results", "study", "told", "not_told"),
+    ("results", "study", "expected", "unexpected"),
     [
         (NAMED, {}, r"Graphs Which one\? .*complete.* Trials 12 of 12", "reference"),
         (BROKEN, {}, FAILED, "not run"),
@@ -124,21 +122,23 @@ STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3"
         (PAIR, {"metrics": ("time_to_loss_s",)}, "Target loss 0.3", "30 %"),
     ],
 )
-def test_a_page_says(results: Results, study: dict[str, Any], told: str, not_told: str) -> None:
+def test_a_page_states_the_outcome_of_its_study(
+    results: Results, study: dict[str, Any], expected: str, unexpected: str
+) -> None:
     text = read(replace(results, study=replace(results.study, **study))).text
-    assert re.search(told, text) and not re.search(not_told, text)
+    assert re.search(expected, text) and not re.search(unexpected, text)
 
 
 @pytest.mark.extended
-def test_a_study_may_be_called_anything() -> None:
-    # A letter that no font has, too.
+def test_titles_and_labels_are_escaped() -> None:
+    # It also has a letter that no font contains.
     hostile = '<script>alert("&amp;")</script> \u0bb5'
     results = results_of({"rule": [hostile, "sgp"]}, title=hostile, question=hostile)
     assert "<script" not in page(results)
     assert hostile in read(results).text
 
 
-def test_the_command_of_every_trial_is_there() -> None:
+def test_a_page_has_the_command_of_every_trial() -> None:
     results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
     nothing = replace(results, results=(), failures={})
     begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
@@ -146,7 +146,7 @@ def test_the_command_of_every_trial_is_there() -> None:
 
 
 @pytest.mark.extended
-def test_a_report_replaces_an_older_one_with_the_same_bits(tmp_path: Path) -> None:
+def test_rewriting_a_report_gives_the_same_bytes(tmp_path: Path) -> None:
     results = results_of({"rule": ["gosgd"]}, seeds=1)
     path = write_report(results, tmp_path)
     first = path.read_bytes()
