@@ -51,7 +51,7 @@ def test_values_may_be_dropped_only_while_their_weight_is_stranded(
     if is_stranded:
         two.weighted_sum.check()
     else:
-        with pytest.raises(Violation):
+        with pytest.raises(Violation, match="the weighted sum of shard 0 is off by"):
             two.weighted_sum.check()
 
 
