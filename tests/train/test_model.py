@@ -150,7 +150,7 @@ def test_a_parameter_that_overlaps_another_tensor_is_refused(overlap: Any) -> No
         sort_out(model)
 
 
-def test_a_parameter_of_several_tensors_is_compared_by_them_and_cannot_be_trained() -> None:
+def test_a_parameter_of_several_tensors_is_compared_but_cannot_be_trained() -> None:
     def model(value: float, *, trained: bool) -> nn.Module:
         made = nn.Linear(2, 2)
         codes = TwoTensor(torch.ones(3), torch.full((3,), value))

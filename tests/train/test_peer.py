@@ -265,7 +265,7 @@ def test_a_merge_reports_the_distance_between_models(founder: Member) -> None:
 
 
 @pytest.mark.extended
-def test_the_first_fatal_failure_is_raised_before_lesser_ones() -> None:
+def test_the_first_fatal_failure_replaces_lesser_ones() -> None:
     with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()
         runtime._fail(TrainingError("a rule gave up"), ends=False)

@@ -19,7 +19,7 @@ SAVED = 20
 """Step after which a script writes its only checkpoint, so that no kill can damage it."""
 
 
-def _started(folder: Path, id: str, *, resume: bool) -> Forked:
+def _start(folder: Path, id: str, *, resume: bool) -> Forked:
     variables: dict[str, Any] = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet"}
     variables |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
     variables |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
@@ -52,7 +52,7 @@ def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
         The final report of the killed peer.
     """
     (folder / "script.py").write_text(script)
-    running = {id: _started(folder, id, resume=False) for id in "ab"}
+    running = {id: _start(folder, id, resume=False) for id in "ab"}
 
     def none_ended() -> bool:
         for id, process in running.items():
@@ -66,7 +66,7 @@ def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
         running["b"].kill()
         running["b"].wait()
         before = len(_steps(b))
-        running["b"] = _started(folder, "b", resume=True)
+        running["b"] = _start(folder, "b", resume=True)
         until(lambda: none_ended() and len(_steps(b)) >= before + 30, "more steps")
         (folder / "over").touch()
         for id, process in running.items():
@@ -79,7 +79,7 @@ def kill_and_resume(folder: Path, script: str, saved: str) -> dict[str, Any]:
     lives = read_ledgers(b)
     assert len(lives) == 2 and lives[0].life[0] == lives[1].life[0] == "b"
     assert lives[0].life[1] < lives[1].life[1]
-    # The second incarnation founds nothing: the weight of the first died, or is with the other.
+    # The second incarnation founds nothing: the first one's weight died or is with the other peer.
     assert lives[1].founded == 0
     whole = audit([*read_ledgers(folder / "a"), *lives], {lives[0].life})
     assert whole.balanced and whole.held > 0

@@ -50,7 +50,7 @@ class Ignored:
         assert state["steps"] == 5
 
 
-def prepared() -> tuple[Any, Any, Any]:
+def prepare() -> tuple[Any, Any, Any]:
     accelerator = accelerate.Accelerator(cpu=True)
     net = Tied()
     model, optimizer = accelerator.prepare(net, torch.optim.Adam(net.parameters(), lr=0.01))
@@ -67,7 +67,7 @@ def train(accelerator: Any, model: Any, optimizer: Any, peer: Peer, steps: int) 
 
 @pytest.mark.parametrize("safe", [True, False])
 def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: bool) -> None:
-    accelerator, model, optimizer = prepared()
+    accelerator, model, optimizer = prepare()
     peer = Peer(model, CONFIG, checkpoints=False)
     keep_in_checkpoints(accelerator, peer)
     with peer:
@@ -76,7 +76,7 @@ def test_a_checkpoint_has_the_whole_model_and_the_peer(tmp_path: Path, safe: boo
         with pytest.raises(LocalProtocolError, match="resume before"):
             accelerator.load_state(tmp_path)
         expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    again, other, moments = prepared()
+    again, other, moments = prepare()
     back = Peer(other, CONFIG, checkpoints=False)
     keep_in_checkpoints(again, back)
     again.load_state(tmp_path)

@@ -82,8 +82,8 @@ def train(model: Any, peer: Peer, seed: int, entered: threading.Event) -> None:
             peer.step()
 
 
-def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
-    """Two models after two peers have trained and merged."""
+def train_pair(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
+    """Train two peers until they have merged; return their models and the peers."""
     protocol = ProtocolConfig(wire=wire, gossip_s=0.1, seek_s=0.05, found_alone_s=0.3)
     models, threads = [with_adapters(1), with_adapters(2)], []
     peers: list[Peer] = []
@@ -112,7 +112,7 @@ def trained(tmp_path: Path, wire: str) -> tuple[list[Any], list[Peer]]:
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
 def test_adapters_are_averaged_and_the_base_stays_unchanged(tmp_path: Path, wire: str) -> None:
     base, first = llama().state_dict(), adapters(with_adapters(1))
-    models, peers = trained(tmp_path, wire)
+    models, peers = train_pair(tmp_path, wire)
     assert all(peer.merged and peer.stats().counters.mixed for peer in peers)
     one, other = map(adapters, models)
     assert one.keys() == first.keys() and all("lora_" in name for name in one)
@@ -128,7 +128,7 @@ def test_adapters_are_averaged_and_the_base_stays_unchanged(tmp_path: Path, wire
 
 
 def test_only_adapters_are_exchanged_and_saved(tmp_path: Path) -> None:
-    models, peers = trained(tmp_path, "bfloat16")
+    models, peers = train_pair(tmp_path, "bfloat16")
     shared = {tensor.name for tensor in peers[0]._vector.schema.tensors}
     assert shared == adapters(models[0]).keys()
     for peer in peers:
@@ -143,7 +143,7 @@ def test_only_adapters_are_exchanged_and_saved(tmp_path: Path) -> None:
 
 
 def test_peft_and_plain_transformers_load_the_result(tmp_path: Path) -> None:
-    (model, _), _ = trained(tmp_path, "bfloat16")
+    (model, _), _ = train_pair(tmp_path, "bfloat16")
     expected, before = logits(model), logits(llama())
     assert not torch.equal(expected, before)
     model.save_pretrained(tmp_path / "adapter")

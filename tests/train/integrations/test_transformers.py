@@ -219,7 +219,7 @@ def test_groups_of_processes_are_refused(
     loop = trainer(tmp_path, rumor := callback())
 
     class Arguments:
-        """Arguments of a Trainer of which a launcher has started several."""
+        """Stands in for arguments under a launcher of several processes."""
 
         def __getattr__(self, name: str) -> Any:
             return changes.get(name, getattr(loop.args, name))

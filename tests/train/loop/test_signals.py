@@ -28,7 +28,7 @@ def handle(number: int, frame: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("number", "before", "error"),
     [
-        # No earlier handler: the status of a process that a signal has ended, as in shells.
+        # Without an earlier handler, the exit status is that of a killed process, as in shells.
         (signal.SIGTERM, signal.SIG_DFL, (SystemExit, "143")),
         (signal.SIGINT, signal.default_int_handler, (KeyboardInterrupt, "^$")),
         (signal.SIGUSR1, handle, (TrainingError, f"signal {signal.SIGUSR1}")),
@@ -111,27 +111,27 @@ from pathlib import Path
 from torch import nn
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 
-def ask(number, frame):
-    asked.append(number)
+def record(number, frame):
+    received.append(number)
 
-asked, out = [], Path(os.environ["RUMOR_OUT"])
+received, out = [], Path(os.environ["RUMOR_OUT"])
 # Background jobs of a shell and their children ignore this signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ["EARLIER"]:
-    signal.signal(signal.SIGUSR1, ask)
+    signal.signal(signal.SIGUSR1, record)
 kept = CheckpointConfig(folder=out / "kept", every="never")
 try:
     with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
-        while not (out.parent / "over").exists() and not asked:
+        while not (out.parent / "over").exists() and not received:
             time.sleep(0.005)
             peer.step(loss=1.0)
 except KeyboardInterrupt:
     sys.exit(77)
-sys.exit(len(asked))
+sys.exit(len(received))
 """
 
 
-def started(folder: Path, id: str, earlier: str) -> Forked:
+def start(folder: Path, id: str, earlier: str) -> Forked:
     (folder / "script.py").write_text(SCRIPT)
     variables = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
     variables |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
@@ -152,7 +152,7 @@ def step_of(folder: Path) -> int:
 @pytest.mark.parametrize(
     ("number", "earlier", "status"),
     [
-        # No earlier handler: the status of a process that a signal has ended, as in shells.
+        # Without an earlier handler, the exit status is that of a killed process, as in shells.
         (signal.SIGTERM, "", 128 + signal.SIGTERM),
         # Python's own handler raises KeyboardInterrupt, which the script catches.
         (signal.SIGINT, "", 77),
@@ -163,7 +163,7 @@ def step_of(folder: Path) -> int:
 def test_a_signal_makes_a_peer_leave_and_other_peers_continue(
     tmp_path: Path, number: signal.Signals, earlier: str, status: int
 ) -> None:
-    leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
+    leaver, stayer = (start(tmp_path, id, earlier) for id in ("leaver", "stayer"))
     folders = tmp_path / "leaver", tmp_path / "stayer"
     try:
         until(lambda: min(map(step_of, folders)) >= 5, "5 steps of both")

@@ -52,13 +52,13 @@ def diagnose_until(
     patience_s = SOON_S
     found = Diagnosis(address=address)
 
-    def is_as_wanted() -> bool:
+    def is_expected() -> bool:
         nonlocal found, patience_s
         found = diagnose(address, keyring=keyring, timeout_s=patience_s, bytes_max=1 << 18)
         patience_s *= 2
         return causes(found) == [*wanted] and words in str(found.findings)
 
-    until(is_as_wanted, lambda: found)
+    until(is_expected, lambda: found)
     return found
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[list[Member]]:
+def members(tmp_path: Path) -> Iterator[list[Member]]:
     """Members that a test adds, and that end with it."""
     members: list[Member] = []
     yield members
@@ -45,9 +45,9 @@ def request_stop(address: str, keyring: Keyring | None = None) -> SwarmStop:
         return request
 
 
-def addresses(started: list[Member]) -> list[str]:
+def addresses(members: list[Member]) -> list[str]:
     """Wait until all members have joined; return their addresses, empty for dial-out members."""
-    return [member.peer.address or "" for member in started if member.entered()]
+    return [member.peer.address or "" for member in members if member.entered()]
 
 
 def ends(request: SwarmStop) -> dict[str, End]:
@@ -55,28 +55,28 @@ def ends(request: SwarmStop) -> dict[str, End]:
 
 
 @pytest.mark.extended
-def test_one_address_is_enough_to_stop_a_swarm(started: list[Member], tmp_path: Path) -> None:
-    started += [one_of(tmp_path, "p0", 3), one_of(tmp_path, "p1", 3)]
-    started += [one_of(tmp_path, "p2", 3, bind=None)]
-    request = request_stop(addresses(started)[1])
+def test_one_address_is_enough_to_stop_a_swarm(members: list[Member], tmp_path: Path) -> None:
+    members += [one_of(tmp_path, "p0", 3), one_of(tmp_path, "p1", 3)]
+    members += [one_of(tmp_path, "p2", 3, bind=None)]
+    request = request_stop(addresses(members)[1])
     assert request.is_clean and set(ends(request).values()) == {"gone"}
     assert request.swarm and request.shards == 1
-    for member in started:
+    for member in members:
         member.thread.join(LIMIT_S)
         assert member.peer.merged is not None and member.peer.merged.complete
         assert list((tmp_path / member.peer.id / "checkpoints").glob("*.safetensors"))
-    held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in started}
+    held = {m.peer.id: sum(account.weight for account in _accounts(m)) for m in members}
     assert sum(held.values()) == 3 * ONE
     # The weight of a peer that only dials out is unknown.
     assert {id: peer.weight for id, peer in request.peers.items()} == held | {"p2": None}
 
 
 def test_peers_stay_until_the_requester_has_read_that_they_are_done(
-    started: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    members: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "_LAST_WORD_S", LIMIT_S)
-    started += [one_of(tmp_path, "p0", 2), one_of(tmp_path, "p1", 2)]
-    with Observer(addresses(started)[0]) as observer:
+    members += [one_of(tmp_path, "p0", 2), one_of(tmp_path, "p1", 2)]
+    with Observer(addresses(members)[0]) as observer:
         request = SwarmStop(observer, timeout_s=LIMIT_S)
         for _ in request.run(LIMIT_S):
             time.sleep(0.0 if request.is_clean else 1.5)
@@ -89,36 +89,36 @@ def _accounts(member: Member) -> list[Account]:
 
 
 @pytest.mark.extended
-def test_a_peer_whose_loop_does_not_end_stays_asked(started: list[Member], tmp_path: Path) -> None:
-    started += [one_of(tmp_path, "p0", 1, obeys=False).entered()]
-    with Observer(started[0].address) as observer:
+def test_a_stop_is_not_clean_while_a_loop_continues(members: list[Member], tmp_path: Path) -> None:
+    members += [one_of(tmp_path, "p0", 1, obeys=False).entered()]
+    with Observer(members[0].address) as observer:
         request = SwarmStop(observer, timeout_s=LIMIT_S)
 
-        def is_asked() -> bool:
+        def has_answered() -> bool:
             *_, last = request.run(1.0)
             assert {id: peer.end for id, peer in last.items()} == {"p0": "asked"}
             return request.peers["p0"].weight is not None
 
-        until(is_asked)
+        until(has_answered)
         assert not request.is_clean and request.peers["p0"].weight == ONE
-    assert started[0].peer.ended_by == "rumor stop"
+    assert members[0].peer.ended_by == "rumor stop"
 
 
 def test_only_the_roster_owner_can_stop_a_swarm_with_keys(
-    started: list[Member], tmp_path: Path
+    members: list[Member], tmp_path: Path
 ) -> None:
     keys = Swarm(tmp_path)
     files = {name: keys.machine(name) for name in ("m1", "m2", "m3")}
     for name in ("m1", "m2"):
         given: dict[str, Any] = {"key": files[name], "roster": keys.file(f"{name}.roster")}
-        join = (started[0].address,) if started else ()
+        join = (members[0].address,) if members else ()
         member = one_of(tmp_path, name, 1, rendezvous=None, join=join, **given)
-        started += [member.entered()]
-    address = f"tcp://{started[0].address.rpartition('@')[2]}"
+        members += [member.entered()]
+    address = f"tcp://{members[0].address.rpartition('@')[2]}"
     request = request_stop(address, keys.keyring("m3"))
     assert set(ends(request).values()) == {"refused"}
     assert "only the roster's owner can stop it" in request.peers["m1"].why
-    assert all(not member.peer.ended_by for member in started)
+    assert all(not member.peer.ended_by for member in members)
     request = request_stop(address, read_keyring(keys.owner_key(), keys.file()))
     assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
@@ -189,16 +189,16 @@ def test_an_answer_maps_to_the_progress_of_the_peer(answer: Stopping, end: End) 
 
 @pytest.mark.extended
 def test_a_peer_that_refuses_to_stop_trains_on_with_all_weight(
-    started: list[Member], tmp_path: Path
+    members: list[Member], tmp_path: Path
 ) -> None:
-    started += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
-    started += [one_of(tmp_path, "p1", 2, remote_stop=False)]
-    request = request_stop(addresses(started)[0])
+    members += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
+    members += [one_of(tmp_path, "p1", 2, remote_stop=False)]
+    request = request_stop(addresses(members)[0])
     assert not request.is_clean and ends(request) == {"p0": "gone", "p1": "refused"}
     assert "remote_stop=False" in request.peers["p1"].why
-    steps = started[1].peer.steps
-    until(lambda: started[1].peer.steps > steps + 5, "more steps of p1")
-    until(lambda: started[1].peer.weight == 2.0, "all weight at p1")
+    steps = members[1].peer.steps
+    until(lambda: members[1].peer.steps > steps + 5, "more steps of p1")
+    until(lambda: members[1].peer.weight == 2.0, "all weight at p1")
 
 
 # Without signals the loop merges; under a synchronous rule no peer waits for an absent one.
@@ -208,14 +208,14 @@ def test_a_peer_that_refuses_to_stop_trains_on_with_all_weight(
     [(("gosgd", "gosgd:p=0.5"), True), (("allreduce",) * 2, True), (("allreduce",) * 2, False)],
 )
 def test_with_signals_a_stop_request_ends_the_process(
-    started: list[Member], tmp_path: Path, rules: tuple[str, str], signals: bool
+    members: list[Member], tmp_path: Path, rules: tuple[str, str], signals: bool
 ) -> None:
     for number, rule in enumerate(rules):
         given: dict[str, Any] = {"rule": rule, "signals": signals}
         given |= {"linger_s": 1.0} if rule == "allreduce" else {}
-        started += [one_of(tmp_path, f"p{number}", 2, obeys=not signals, **given)]
-    assert request_stop(addresses(started)[0]).is_clean
-    for member in started:
+        members += [one_of(tmp_path, f"p{number}", 2, obeys=not signals, **given)]
+    assert request_stop(addresses(members)[0]).is_clean
+    for member in members:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive()
         assert (isinstance(member.error, SystemExit) and member.error.code == 0) is signals

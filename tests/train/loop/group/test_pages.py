@@ -1,4 +1,4 @@
-"""The code of the page on nodes, and the script that the page names, run unchanged."""
+"""The code of the page on nodes, and the script that the page names."""
 
 import os
 from collections.abc import Callable
