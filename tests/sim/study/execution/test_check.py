@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip.errors import ConfigError
+from rumor.gossip.errors import ConfigError, TrainingError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
 from rumor.sim.study.execution.plan import check_trials, plan_study
@@ -113,7 +113,7 @@ def test_a_rule_that_cannot_average_on_its_topology_is_found() -> None:
     settings: dict[str, Any] = {"workers": 4, "topology": "file:path=arrows.graphml"}
     good, bad = check_trials(study_with(**settings, rule="dpsgd").trials())
     assert not good and "use another topology, or sgp" in str(bad)
-    with pytest.raises(ConfigError, match="use another topology, or sgp"):
+    with pytest.raises(TrainingError, match="use another topology, or sgp"):
         simulate(config_of({"task": "consensus", "steps": 5, "rule": "dpsgd", **settings}))
     good, bad = check_trials(study_with(**settings, rule="sgp").trials())
     assert not bad
