@@ -1,4 +1,4 @@
-"""A real browser without a window, told what to do over WebDriver, that is plain HTTP."""
+"""A real headless browser, driven over WebDriver, which is plain HTTP."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 from .waiting import LIMIT_S
 
-__all__ = ["Browser", "browser", "why_not"]
+__all__ = ["Browser", "browser", "missing_program"]
 
 _FLAGS = (
     "--headless=new",
@@ -29,8 +29,8 @@ _FLAGS = (
 )
 
 
-def why_not() -> str | None:
-    """What is missing here, in words; None where a browser can be started."""
+def missing_program() -> str | None:
+    """Say which program is missing; None if a browser can be started."""
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
@@ -46,19 +46,19 @@ class Browser:
             "args": [*_FLAGS, f"--user-data-dir={folder}"],
             "binary": shutil.which("chromium"),
         }
-        wanted = {
+        capabilities = {
             "goog:chromeOptions": options,
             "goog:loggingPrefs": {"browser": "ALL"},
         }
-        made = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
-        self._at += f"/{made['sessionId']}"
+        session = self._ask("POST", "", {"capabilities": {"alwaysMatch": capabilities}})
+        self._at += f"/{session['sessionId']}"
 
     def close(self) -> None:
-        """End it."""
+        """End the session."""
         self._ask("DELETE", "")
 
     def look(self, *, width: int, dark: bool) -> None:
-        """Be a screen of that width, of somebody who likes it dark or light."""
+        """Emulate a screen of this width, with a dark or a light color scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
         self.tell(
@@ -71,19 +71,19 @@ class Browser:
         self._ask("POST", "/url", {"url": page if isinstance(page, str) else page.as_uri()})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a function body returns on the page; ``arguments`` is what it is given."""
+        """Run a function body on the page and return its result; it can read ``arguments``."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def tell(self, command: str, **parameters: Any) -> Any:
-        """Give a command of the DevTools protocol."""
+        """Send a command of the DevTools protocol."""
         return self._ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
-    def complaints(self) -> list[str]:
-        """What the page has written on the console, or failed in, since the last call."""
+    def console_messages(self) -> list[str]:
+        """Return messages and errors on the page's console since the last call."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
 
     def click(self, selector: str) -> None:
-        """Click the first element that fits, as a finger would: it must be there to be seen."""
+        """Click the first element that matches; it must exist."""
         self.run("document.querySelector(arguments[0]).click()", selector)
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
@@ -92,16 +92,16 @@ class Browser:
             self._at + path, data, {"content-type": "application/json"}, method=method
         )
         try:
-            with urlopen(request, timeout=LIMIT_S) as answer:
-                return json.load(answer)["value"]
+            with urlopen(request, timeout=LIMIT_S) as response:
+                return json.load(response)["value"]
         except HTTPError as error:
-            said = json.load(error)["value"]["message"]
-            raise AssertionError(f"{path}: {said.splitlines()[0]}") from None
+            message = json.load(error)["value"]["message"]
+            raise AssertionError(f"{path}: {message.splitlines()[0]}") from None
 
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """A browser with a profile of its own in *folder*; ended in the end."""
+    """Start a browser with its own profile in *folder*, and close it after the block."""
     with subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as driver:
@@ -120,4 +120,4 @@ def _port(driver: subprocess.Popen[str]) -> int:
     for line in driver.stdout:
         if "started successfully on port" in line:
             return int(line.rstrip(" .\n").rpartition(" ")[2])
-    raise OSError("chromedriver ended without having said where it listens")
+    raise OSError("chromedriver ended without printing its port")

@@ -11,12 +11,12 @@ from hypothesis import settings
 
 from .sharing import part_of
 
-# Some virtual machines announce AMX and do not allow it: whoever computes in bfloat16 ends there
-# with SIGILL. Read when PyTorch's kernels are first used, here and in processes that tests start.
+# Some virtual machines announce AMX but do not allow it: computing in bfloat16 ends a process with
+# SIGILL. PyTorch reads this when its kernels are first used, here and in processes of the tests.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-# On some processors a product rounds otherwise on two threads, and runs are compared bit for bit.
+# On some processors, a product on two threads rounds differently; runs are compared bit for bit.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What a script starts in the background ignores SIGINT, and tests interrupt programs by it.
+# A process that a script starts in the background ignores SIGINT, which tests send to programs.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -27,16 +27,16 @@ settings.load_profile("rumor")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let transcripts be written anew, and a part of the tests be run alone."""
-    parser.addoption("--rewrite", action="store_true", help="write the transcripts anew")
-    parser.addoption("--share", metavar="K/N", help="run the K-th of N parts of what is selected")
+    """Add options that rewrite transcripts and that run one part of the tests."""
+    parser.addoption("--rewrite", action="store_true", help="rewrite the transcripts")
+    parser.addoption("--share", metavar="K/N", help="run the K-th of N parts of the selected tests")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a CUDA device where there is none."""
+    """Skip tests marked ``cuda`` on machines without a CUDA device."""
     if item.get_closest_marker("cuda") is None:
         return
-    import torch  # which takes a second, and the core's tests do without
+    import torch  # takes a second, and the core's tests do not need it
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -44,7 +44,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def logger_level() -> Iterator[None]:
-    """Give the next test the logger as it was: benchmarks quieten it for their whole process."""
+    """Restore the logger's level: benchmarks quieten the logger for their whole process."""
     logger = logging.getLogger("rumor")
     level = logger.level
     yield
@@ -53,14 +53,14 @@ def logger_level() -> Iterator[None]:
 
 @pytest.fixture
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder of the test's own."""
+    """Change to an empty folder that belongs to the test."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out all that is not in the part that was asked for."""
+    """Deselect all tests outside of the part named by ``--share``."""
     share: str | None = config.getoption("--share")
     if share is None:
         return

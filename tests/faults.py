@@ -1,4 +1,4 @@
-"""Faults as files and settings have them."""
+"""Faults, in the form that files and settings use."""
 
 from typing import Any
 
@@ -8,6 +8,6 @@ Fault = dict[str, Any]
 
 
 def fault(at_s: float, kind: str, peer: int | str | None = None, **fields: Any) -> Fault:
-    """One fault: when, what, and whom it strikes."""
-    whom = {} if peer is None else {"peer": peer}
-    return {"at_s": at_s, "kind": kind, **whom, **fields}
+    """Return one fault: its time, its kind and the peer that it hits."""
+    target = {} if peer is None else {"peer": peer}
+    return {"at_s": at_s, "kind": kind, **target, **fields}

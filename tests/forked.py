@@ -1,4 +1,4 @@
-"""Processes in which torch is loaded already: they begin at once, and cost no import."""
+"""Processes forked with torch already loaded: they start at once, without an import."""
 
 import multiprocessing
 import os
@@ -20,19 +20,19 @@ from rumor.cli.launch.forking import Forked, begin_forking, run_rumor
 __all__ = ["PROCESSES", "Forked", "forked", "forked_peers"]
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""Of whoever runs a target of its own in them; the modules are imported once, and not by each."""
+"""Context for tests that run their own target; modules are imported once, not by each process."""
 
 
 def forked(log: Path, *arguments: str) -> Forked:
     """Start ``rumor`` or a script in this folder."""
-    told = dict(os.environ)
+    environment = dict(os.environ)
     with pytest.MonkeyPatch.context() as patch:
-        # The parent of all forks keeps the environment in which it begins, be it a test's.
-        for name in told:
+        # The fork server keeps the environment in which it starts, even one changed by a test.
+        for name in environment:
             if name.startswith("RUMOR_"):
                 patch.delenv(name)
         begin_forking()
-    return Forked(_start(arguments), log, told)
+    return Forked(_start(arguments), log, environment)
 
 
 @contextmanager
@@ -40,13 +40,13 @@ def forked_peers(real: Sequence[str] = ()) -> Iterator[None]:
     """Let a launcher in this process fork the scripts of its peers, too.
 
     Args:
-        real: Peers that are started as usual.
+        real: IDs of peers that are started as usual.
     """
 
-    def start(command: Sequence[str], **given: Any) -> Forked | subprocess.Popen[bytes]:
-        if given["env"]["RUMOR_ID"] in real:
-            return subprocess.Popen(command, **given)
-        return _peer(command, **given)
+    def start(command: Sequence[str], **options: Any) -> Forked | subprocess.Popen[bytes]:
+        if options["env"]["RUMOR_ID"] in real:
+            return subprocess.Popen(command, **options)
+        return _peer(command, **options)
 
     stand_in = SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
-"""Hosts on a switch, each a network namespace, with a cable of limited speed.
+"""Hosts on a switch, each a network namespace with a cable of limited bandwidth.
 
-A cable limits both ways: what leaves a host, and what comes to it from all others.
+A cable limits both directions: traffic from a host, and traffic to it from all other hosts.
 """
 
 import os
@@ -20,39 +20,39 @@ _BURST_BYTES: Final = 32 * 1024
 
 
 class HostsError(Exception):
-    """This machine makes no hosts: it takes root, and a Linux that has the parts."""
+    """This machine cannot make hosts, which takes root and a Linux with the needed modules."""
 
 
 class Hosts:
     """Names and addresses of hosts.
 
     Args:
-        n: How many.
+        n: Number of hosts.
     """
 
     def __init__(self, n: int) -> None:
-        # Linux takes a while to forget those of a block that is over.
+        # Linux frees the names of a block's hosts only some time after its end.
         self.tag = f"{os.getpid() % 10**7}{next(_COUNT) % 100:02}"
         self.names = tuple(f"rumor-{self.tag}-{index}" for index in range(n))
         self.addresses = tuple(f"10.77.1.{index + 1}" for index in range(n))
 
     def command(self, host: int, *words: str) -> list[str]:
-        """What runs a command on one of them, counted from 0."""
+        """Return the command that runs *words* on a host, counted from 0."""
         return ["ip", "netns", "exec", self.names[host], *words]
 
 
 @contextmanager
 def hosts(n: int, rate_bytes_s: float, queue_ms: int = 20) -> Iterator[Hosts]:
-    """Join hosts by a switch, for as long as the block lasts.
+    """Connect hosts by a switch for the duration of the block.
 
     Args:
-        n: How many, up to 100.
-        rate_bytes_s: Bytes per second that the cable of each carries, each way.
-        queue_ms: How long what does not fit may wait before it is dropped, milliseconds. Sockets'
-            own buffers come before it: what waits in the cable, everybody waits for.
+        n: Number of hosts, up to 100.
+        rate_bytes_s: Bandwidth of each host's cable in each direction, bytes per second.
+        queue_ms: Longest wait of a packet in the cable's queue before it is dropped, milliseconds.
+            Sockets' own buffers come first; all connections of a host share the cable's queue.
 
     Raises:
-        HostsError: They cannot be made here; nothing is left of them.
+        HostsError: Hosts cannot be made here; all that was created is removed.
     """
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
         raise HostsError("making network namespaces needs root and iproute2")

@@ -1,4 +1,4 @@
-"""Where the layers are, in a checkout and in an installed wheel alike."""
+"""Source files of the layers, in a checkout or an installed wheel."""
 
 import pkgutil
 import sys
@@ -6,13 +6,13 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["LAYERS", "loaded", "modules"]
+__all__ = ["LAYERS", "load_script", "modules"]
 
 LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
 def modules() -> dict[str, Path]:
-    """Source files of every module of every layer, by the module's installed name."""
+    """Return the source file of every module of every layer, by the module's installed name."""
     files = {}
     for layer in LAYERS:
         name = f"rumor.{layer}"
@@ -35,12 +35,12 @@ def _inside(package: str, folder: Path) -> dict[str, Path]:
     return files
 
 
-def loaded(path: Path) -> ModuleType:
-    """A script as a module."""
+def load_script(path: Path) -> ModuleType:
+    """Load a script as a module."""
     spec = spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    # Dataclasses look their module up.
+    # Dataclasses look up their module.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

@@ -1,4 +1,4 @@
-"""Parts of a test suite that is too long to be run whole."""
+"""Parts of a test suite that is too long for one run."""
 
 import re
 from collections.abc import Iterable
@@ -8,14 +8,14 @@ __all__ = ["part_of"]
 
 
 def part_of(names: Iterable[str], share: str) -> set[str]:
-    """Names of one part; which part a name is in depends on nothing but the name.
+    """Return the names of one part; the part of a name depends only on the name.
 
     Args:
-        names: Of all tests.
+        names: Names of all tests.
         share: ``K/N``, the K-th of N parts.
 
     Raises:
-        ValueError: There is no such part.
+        ValueError: *share* does not name a part.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", share)
     part, parts = map(int, found.groups()) if found else (0, 0)

@@ -1,4 +1,4 @@
-"""Each benchmark runs on something tiny and prints its table; no timing is asserted."""
+"""Each benchmark runs on a tiny problem and prints its table; no timing is asserted."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 def test_a_benchmark_prints_its_table(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing is fetched for a test.
+    # Tests must not download packages.
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     page = tmp_path / "page.md"
     main([name, *TINY[name].split(), "--write", str(page)])
@@ -46,11 +46,11 @@ def test_a_benchmark_prints_its_table(
         assert float(row[1].replace(",", "")) > 0 and float(row[2].replace(",", "")) > 0
 
 
-def test_every_benchmark_is_run() -> None:
+def test_every_benchmark_is_tested() -> None:
     assert list(TINY) == list(BENCHMARKS)
 
 
-def test_an_option_that_no_named_benchmark_has_is_refused(
+def test_unknown_options_and_benchmarks_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for arguments in (["protocol", "--minutes", "3"], ["nothing"]):
@@ -60,7 +60,7 @@ def test_an_option_that_no_named_benchmark_has_is_refused(
     assert "unknown benchmarks: nothing" in capsys.readouterr().err
 
 
-def test_ways_take_turns_and_the_first_round_does_not_count() -> None:
+def test_variants_alternate_and_the_first_round_is_discarded() -> None:
     calls: list[str] = []
 
     def way(name: str) -> list[int]:

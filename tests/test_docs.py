@@ -1,4 +1,4 @@
-"""What users read: links resolve, snippets compile, generated pages are those of the code."""
+"""Documentation: links resolve, snippets compile, and generated pages match the code."""
 
 import pkgutil
 import re
@@ -13,12 +13,12 @@ import pytest
 
 from rumor.sim import simulate
 
-from .layout import LAYERS, loaded, modules
+from .layout import LAYERS, load_script, modules
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
-pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the docs are not next to the tests")
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 TEXTS = [*PAGES, *sorted(DOCS.rglob("*.py")), *sorted((ROOT / "examples").glob("*.py"))]
@@ -32,11 +32,11 @@ def name(page: Path) -> str:
 
 
 def script(stem: str) -> ModuleType:
-    return loaded(DOCS / "scripts" / f"{stem}.py")
+    return load_script(DOCS / "scripts" / f"{stem}.py")
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of a page's headings."""
+    """Return the anchors that GitHub generates from a page's headings."""
     found: Counter[str] = Counter()
     names = set()
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -49,7 +49,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in link:
@@ -60,8 +60,8 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link} names no heading"
 
 
-def names_nothing(text: str) -> list[str]:
-    """Modules and files of ours that a text names and that do not exist."""
+def dangling_names(text: str) -> list[str]:
+    """Return names of our modules and files in a text that do not exist."""
     dotted = re.findall(rf"\brumor\.{FOLDERS}(?:\.\w+)+", text)
     files = re.findall(rf"(?<![\w/.-]){FOLDERS}/[\w/.-]*\.(?:py|md|toml|svg|png|txt|json)\b", text)
     folders = re.findall(rf"`({FOLDERS}/[\w/-]*)`", text)
@@ -72,25 +72,25 @@ def names_nothing(text: str) -> list[str]:
 
 
 def is_importable(dotted: str) -> bool:
-    """Whether a name is a module of ours, or what lies in one."""
-    # Tests are not installed: `make check` links them where static tools look.
+    """Return whether a dotted name is one of our modules, or an attribute of one."""
+    # Tests are not installed; `make check` links them only for static tools.
     if dotted.startswith("rumor.tests."):
         return ROOT.joinpath(*dotted.split(".")[1:]).with_suffix(".py").exists()
     try:
         pkgutil.resolve_name(dotted)
     except (ImportError, AttributeError):
-        # Some are made for libraries that need not be installed.
+        # Some attributes need optional libraries.
         package = dotted.rpartition(".")[0]
         return package == "rumor.train.integrations" and find_spec(dotted) is not None
     return True
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=name)
-def test_modules_and_files_that_are_named_exist(page: Path) -> None:
-    assert not names_nothing(page.read_text(encoding="utf-8"))
+def test_named_modules_and_files_exist(page: Path) -> None:
+    assert not dangling_names(page.read_text(encoding="utf-8"))
 
 
-def test_pages_that_the_code_names_exist() -> None:
+def test_pages_named_in_the_code_exist() -> None:
     texts = {module: path.read_text(encoding="utf-8") for module, path in MODULES.items()}
     named = {m: re.findall(r"(?<![\w/.-])docs/[\w/.-]*\.\w+", text) for m, text in texts.items()}
     assert [
@@ -98,9 +98,9 @@ def test_pages_that_the_code_names_exist() -> None:
     ] == []
 
 
-def test_a_module_or_a_file_that_is_gone_is_seen() -> None:
-    assert not names_nothing("`rumor.gossip.Rule` of gossip/protocol/rule.py, `sim/fuzz`")
-    assert names_nothing(
+def test_missing_modules_and_files_are_detected() -> None:
+    assert not dangling_names("`rumor.gossip.Rule` of gossip/protocol/rule.py, `sim/fuzz`")
+    assert dangling_names(
         "rumor.gossip.agenda, rumor.gossip.Diary, (gossip/agenda.py) `sim/torture`"
     ) == ["rumor.gossip.agenda", "rumor.gossip.Diary", "gossip/agenda.py", "sim/torture"]
 
@@ -113,7 +113,7 @@ def test_python_snippets_compile(page: Path) -> None:
 
 
 @pytest.mark.extended
-def test_the_tasks_that_the_page_shows_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_the_how_to_page_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (DOCS / "how-to" / "extend" / "task.md").read_text(encoding="utf-8")
     module = ModuleType("mytasks")
     for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
@@ -127,7 +127,7 @@ def test_the_tasks_that_the_page_shows_learn(monkeypatch: pytest.MonkeyPatch) ->
         assert run.summary["accuracy"] > 0.75
 
 
-def test_the_map_names_every_page() -> None:
+def test_the_map_links_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)#]+)", (DOCS / "README.md").read_text(encoding="utf-8")))
     pages = {
         str(page.relative_to(DOCS))
@@ -142,20 +142,20 @@ def test_the_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize("page", ["commands.md", "config.md", "metrics.md"])
-def test_generated_pages_are_those_of_the_code(page: str) -> None:
+def test_generated_pages_match_the_code(page: str) -> None:
     written = (DOCS / "reference" / page).read_text(encoding="utf-8")
     assert script("reference").pages()[page] == written, "run `make reference`"
 
 
-def printed_now(example: Any) -> bool:
-    """Whether a page shows what its command prints, but for how the last digits are rounded."""
+def is_current(example: Any) -> bool:
+    """Return whether a page shows the output of its command, up to rounding."""
     outputs = script("outputs")
     number = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
     stated, printed = outputs.stated(example), outputs.printed(example)
     if number.sub("", stated).split() != number.sub("", printed).split():
         return False
     pairs = zip(number.findall(stated), number.findall(printed), strict=True)
-    # Other processors add in another order, so that a sample may fall to the other side.
+    # Other processors add in another order, which may change the class of a sample.
     return all(float(one) == pytest.approx(float(other), rel=0.05) for one, other in pairs)
 
 
@@ -166,20 +166,20 @@ def printed_now(example: Any) -> bool:
         for each in script("outputs").EXAMPLES
     ],
 )
-def test_examples_show_what_their_commands_print(example: Any) -> None:
-    assert printed_now(example), "run `make outputs`"
+def test_examples_show_the_output_of_their_commands(example: Any) -> None:
+    assert is_current(example), "run `make outputs`"
 
 
 def test_every_command_and_field_is_explained() -> None:
     reference = script("reference")
     assert "\n- `--task NAME` (`digits`): " in reference.commands()
     assert all(f"\n- `{name}: " in reference.config() for name in ("dead_s", "linger_s", "workers"))
-    # An option without help would end here.
+    # The line of an option without help would end in a colon.
     assert ": \n" not in reference.commands() + reference.config()
 
 
 @pytest.mark.extended
-def test_the_house_is_that_of_the_imports() -> None:
+def test_the_house_diagram_matches_the_imports() -> None:
     house = script("house")
     drawn = house.draw(house.imports(ROOT))
     assert (DOCS / "images" / "house.svg").read_text(encoding="utf-8") == drawn, "run `make house`"

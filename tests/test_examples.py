@@ -1,4 +1,4 @@
-"""Docstring examples hold. (pytest --doctest-modules cannot name modules that are mapped.)"""
+"""Docstring examples are correct. (pytest --doctest-modules cannot name mapped modules.)"""
 
 import doctest
 from importlib import import_module
@@ -7,7 +7,7 @@ import pytest
 
 from .layout import modules
 
-# Importing a package's __main__ is running it.
+# Importing a package's __main__ would run it.
 WITH_EXAMPLES = [
     name
     for name, path in modules().items()
@@ -16,5 +16,5 @@ WITH_EXAMPLES = [
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_docstring_examples_hold(name: str) -> None:
+def test_docstring_examples_are_correct(name: str) -> None:
     assert doctest.testmod(import_module(name)).failed == 0

@@ -1,4 +1,4 @@
-"""``__all__`` is what is public: in every module, and in a package nothing more."""
+"""``__all__`` lists the public names of every module, and a package exports nothing else."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -11,14 +11,14 @@ from rumor.train.loggers.logger import LOGGERS
 
 from .layout import modules
 
-# They import what an extra brings; with the extra `test`, it is there.
+# Modules that import an optional library; the extra `test` installs all of them.
 NEEDS = {
     "rumor.train.integrations.lightning": "lightning",
     "rumor.train.integrations.transformers": "transformers",
     **{f"rumor.train.loggers.{name}": name for name in LOGGERS},
 }
 
-# Importing a package's __main__ is running it.
+# Importing a package's __main__ would run it.
 MODULES = [
     pytest.param(
         name,
@@ -30,7 +30,7 @@ MODULES = [
     for name in modules()
     if not name.endswith(".__main__")
 ]
-# One that has only data besides itself is a module like others.
+# A package without submodules counts as a module.
 PACKAGES = [
     name
     for name, path in modules().items()
@@ -39,21 +39,21 @@ PACKAGES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_lists_what_is_public_and_says_what_it_is(name: str) -> None:
+def test_a_module_lists_and_documents_its_public_names(name: str) -> None:
     module = import_module(name)
     assert module.__doc__
     assert hasattr(module, "__all__"), f"{name} has no __all__"
     assert [listed for listed in module.__all__ if not hasattr(module, listed)] == []
     assert len(set(module.__all__)) == len(module.__all__)
     assert defined(module) <= set(module.__all__)
-    assert [listed for listed in defined(module) if is_silent(getattr(module, listed))] == []
+    assert [listed for listed in defined(module) if lacks_docstring(getattr(module, listed))] == []
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_a_package_exports_all_that_it_imports(name: str) -> None:
+def test_a_package_exports_all_its_public_names(name: str) -> None:
     package = import_module(name)
     for listed in package.__all__:
-        getattr(package, listed)  # some are imported when they are first asked for
+        getattr(package, listed)  # some are imported lazily, on first access
     assert set(public(package)) == set(package.__all__)
 
 
@@ -64,13 +64,13 @@ def public(module: ModuleType) -> Iterator[str]:
 
 
 def defined(module: ModuleType) -> set[str]:
-    """Public functions and classes that *module* does not merely import."""
+    """Return the public functions and classes that *module* defines."""
     own = module.__name__
     return {n for n in public(module) if getattr(vars(module)[n], "__module__", None) == own}
 
 
-def is_silent(value: object) -> bool:
-    """Whether a function or a class has no docstring but what dataclass makes up."""
+def lacks_docstring(value: object) -> bool:
+    """Return whether a function or class lacks a docstring, apart from one made by dataclass."""
     if not isinstance(value, type | FunctionType):
         return False
     return not value.__doc__ or value.__doc__.startswith(f"{value.__name__}(")

@@ -1,4 +1,4 @@
-"""Tensors are where and what they must be, whatever defaults a script has set for torch."""
+"""New tensors have an explicit device and dtype, whatever defaults a script has set in torch."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ import pytest
 
 from .layout import modules
 
-# They follow torch.set_default_device; in `empty` and its like, torch.set_default_dtype too.
+# These follow torch.set_default_device; those in `FLOATING`, torch.set_default_dtype as well.
 PLACED = {
     "arange",
     "as_tensor",
@@ -33,8 +33,8 @@ PLACED = {
 FLOATING = {"empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randn", "zeros"}
 
 
-def lacking(source: str) -> Iterator[str]:
-    """Calls that leave to a default where a tensor lies or of which floats it is made."""
+def vague_calls(source: str) -> Iterator[str]:
+    """Yield calls that leave a tensor's device or dtype to a default."""
     for node in ast.walk(ast.parse(source)):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=name)):
@@ -46,13 +46,13 @@ def lacking(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("layer", ["gossip", "topology", "train", "sim"])
-def test_every_tensor_that_is_made_names_its_device_and_dtype(layer: str) -> None:
+def test_every_new_tensor_names_its_device_and_dtype(layer: str) -> None:
     paths = [path for name, path in modules().items() if name.split(".")[1] == layer]
-    assert not {f"{p.name}: {each}" for p in paths for each in lacking(p.read_text())}
+    assert not {f"{p.name}: {each}" for p in paths for each in vague_calls(p.read_text())}
 
 
-def test_a_call_that_leaves_it_to_a_default_is_found() -> None:
-    assert list(lacking("x = torch.zeros(2, device=d)\ntorch.tensor(1)\ny.new_zeros(2)")) == [
+def test_calls_without_a_device_or_dtype_are_found() -> None:
+    assert list(vague_calls("x = torch.zeros(2, device=d)\ntorch.tensor(1)\ny.new_zeros(2)")) == [
         "torch.zeros(2, device=d)",
         "torch.tensor(1)",
     ]

@@ -1,4 +1,4 @@
-"""What concerns all of a process, or is the same in any: seen in one that does nothing else."""
+"""Properties of a whole process, tested in a new process that does nothing else."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from .sim.batched import test_exactness
 from .sim.kernel import test_fleet_faults_run
 from .waiting import LIMIT_S
 
-# They draw, analyze or talk to a terminal; loaded, they would slow the start of every live peer.
+# Libraries for plots, analysis and terminals, which would slow the start of every live peer.
 LIBRARIES: Final = ("matplotlib", "networkx", "pandas", "rich", "scipy", "sklearn", "torchvision")
 
 OTHER_LAYERS: Final = ("rumor.cli", "rumor.sim")
@@ -42,15 +42,15 @@ ROW: Final = {"step": 3, "loss": 0.5}
 
 PROGRAM: Final = """
 import json, os, signal, sys
-told = json.loads(sys.argv[1])
-def say(found):
+request = json.loads(sys.argv[1])
+def report(found):
     print(json.dumps(found), flush=True)
 import rumor.train
-say([name for name in told["unwanted"] if name in sys.modules])
+report([name for name in request["unwanted"] if name in sys.modules])
 import rumor.sim.results.run
-say([name for name in ("matplotlib", "rich") if name in sys.modules])
+report([name for name in ("matplotlib", "rich") if name in sys.modules])
 from rumor.train.tensors.buffers import give_pages_back, keep_pages
-say(keep_pages())
+report(keep_pages())
 import torch
 def resident_bytes():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -61,48 +61,48 @@ if sys.platform == "linux":
     found.append(resident_bytes() - before)
     give_pages_back()
     found.append(resident_bytes() - before)
-say(found)
+report(found)
 from rumor.sim import simulate
-summaries = [simulate(**settings).summary for settings in told["simulated"]]
-say([[summary["digest"], summary["model_digest"]] for summary in summaries])
+summaries = [simulate(**settings).summary for settings in request["simulated"]]
+report([[summary["digest"], summary["model_digest"]] for summary in summaries])
 scope = {"SEED": 7}
-exec(told["swarm"], scope)
-say(scope["swarm"].digest)
+exec(request["swarm"], scope)
+report(scope["swarm"].digest)
 from rumor.train.storage.jsonl import MetricsLog
-MetricsLog(told["log"]).write(told["row"])
+MetricsLog(request["log"]).write(request["row"])
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """What the other process has said, in order."""
+    """Output of the other process, in order."""
 
     unwanted_of_train: list[str]
     unwanted_of_results: list[str]
     keeps_pages: bool
     grown_bytes: list[int]
-    """By what a process that keeps pages has grown after 64 MiB were freed, and once it has given
-    pages back; empty where nobody can tell."""
+    """Growth of a process that keeps pages after it has freed 64 MiB, and after it has given the
+    pages back; empty except on Linux."""
     simulated: list[list[str]]
     swarm: str
     status: int
     log: Path
 
 
-def begun(folder: Path, simulated: list[dict[str, Any]]) -> Fresh:
-    """A process with another order of hashes, which would like to take more threads."""
-    told = {
+def run_program(folder: Path, simulated: list[dict[str, Any]]) -> Fresh:
+    """Run the program in a process with another hash seed and more threads."""
+    request = {
         "unwanted": LIBRARIES + OTHER_LAYERS,
         "simulated": simulated,
         "swarm": test_testing.RUN,
         "log": str(folder / "metrics.jsonl"),
         "row": ROW,
     }
-    given = {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    variables = {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(told)],
-        env=os.environ | given,
+        [sys.executable, "-c", PROGRAM, json.dumps(request)],
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -115,21 +115,21 @@ def begun(folder: Path, simulated: list[dict[str, Any]]) -> Fresh:
 
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
-    return begun(tmp_path_factory.mktemp("fresh"), [])
+    return run_program(tmp_path_factory.mktemp("fresh"), [])
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    return begun(tmp_path_factory.mktemp("simulated"), SIMULATED).simulated
+    return run_program(tmp_path_factory.mktemp("simulated"), SIMULATED).simulated
 
 
 @pytest.mark.extended
-def test_what_a_live_peer_or_a_result_does_not_need_is_not_loaded(fresh: Fresh) -> None:
+def test_live_peers_and_results_load_no_unneeded_library(fresh: Fresh) -> None:
     assert fresh.unwanted_of_train == fresh.unwanted_of_results == []
 
 
 @pytest.mark.extended
-def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
+def test_the_allocator_keeps_freed_pages_until_they_are_given_back(fresh: Fresh) -> None:
     assert fresh.keeps_pages in (True, False)
     if fresh.keeps_pages and fresh.grown_bytes:
         kept, left = fresh.grown_bytes
@@ -141,15 +141,15 @@ def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
 def test_a_simulation_has_the_same_bits_in_another_process(
     simulated: list[list[str]], number: int
 ) -> None:
-    """Whatever the order of hashes, and however many threads torch would like to take."""
+    """The hash seed and the number of threads have no influence."""
     summary = simulate(**SIMULATED[number]).summary
     assert simulated[number] == [summary["digest"], summary["model_digest"]]
 
 
-def test_one_seed_is_one_swarm_in_every_process(fresh: Fresh) -> None:
+def test_a_seed_gives_the_same_swarm_in_every_process(fresh: Fresh) -> None:
     assert fresh.swarm == test_testing.digest(7) != test_testing.digest(8)
 
 
-def test_a_row_outlives_a_killed_process(fresh: Fresh) -> None:
+def test_a_written_row_survives_a_killed_process(fresh: Fresh) -> None:
     assert fresh.status == -signal.SIGKILL
     assert read_metrics(fresh.log) == [ROW]

@@ -1,4 +1,4 @@
-"""The page of topologies shows what the code gives now, and every family's picture."""
+"""The page of topologies shows current figures, and a picture of every family."""
 
 import re
 from decimal import Decimal
@@ -9,22 +9,22 @@ import pytest
 
 from rumor.topology import FAMILIES
 
-from .layout import loaded
+from .layout import load_script
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "scripts" / "gallery.py"
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the docs are not next to the tests")
 
 
 @pytest.fixture(scope="module")
 def gallery() -> ModuleType:
-    return loaded(SCRIPT)
+    return load_script(SCRIPT)
 
 
 @pytest.fixture
 def page(gallery: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Its lines, read where its paths lead somewhere."""
+    """Lines of the page, in the folder to which its paths are relative."""
     monkeypatch.chdir(ROOT)
     text: str = gallery.PAGE.read_text()
     return text.splitlines()
@@ -34,7 +34,7 @@ NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
 def is_alike(row: str, line: str) -> bool:
-    """Whether two lines differ by one unit of a rounded figure's last digit at most.
+    """Return whether two lines differ by at most one unit in the last digit of rounded figures.
 
     Another processor may round a tie the other way.
     """
@@ -49,7 +49,7 @@ def _is_near(a: Decimal, b: Decimal) -> bool:
     return a == b or (last < 0 and abs(a - b) <= Decimal(10) ** last)
 
 
-def test_a_last_digit_may_differ_and_nothing_else() -> None:
+def test_only_a_last_digit_may_differ() -> None:
     assert is_alike("| ring | 0.01562 | 1,550 |", "| ring | 0.01563 | 1,550 |")
     assert not is_alike("| ring | 0.01562 | 1,550 |", "| ring | 0.01564 | 1,550 |")
     assert not is_alike("| ring | 0.01562 | 1,550 |", "| ring | 0.01562 | 1,551 |")
@@ -58,7 +58,7 @@ def test_a_last_digit_may_differ_and_nothing_else() -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
+def test_the_page_shows_current_facts(gallery: ModuleType, page: list[str], name: str) -> None:
     rows = [gallery.facts_row(name, n) for n in gallery.SIZES[:1]]
     shown = [line for line in page if line.startswith(f"| [{name}](")]
     for row, line in zip(rows, shown, strict=True):
@@ -66,13 +66,11 @@ def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str],
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_page_tells_of_every_family(gallery: ModuleType, page: list[str], name: str) -> None:
+def test_the_page_describes_every_family(gallery: ModuleType, page: list[str], name: str) -> None:
     assert set(gallery.section(name)) <= set(page), "run `make gallery`"
 
 
-def test_every_family_has_its_picture_and_no_other_lies_there(
-    gallery: ModuleType, page: list[str]
-) -> None:
+def test_every_family_has_exactly_one_picture(gallery: ModuleType, page: list[str]) -> None:
     pictures = {path.stem: path.stat().st_size for path in gallery.PICTURES.iterdir()}
     assert set(pictures) == set(FAMILIES)
     assert sum(pictures.values()) < 2_500_000

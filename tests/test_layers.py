@@ -1,4 +1,4 @@
-"""The import rules of the layers, held against the syntax tree of every module."""
+"""The import rules of the layers, checked on the syntax tree of every module."""
 
 import ast
 import re
@@ -25,7 +25,7 @@ LAYERS_BELOW: dict[str, set[str]] = {
     "cli": {"gossip", "topology", "train", "sim"},
 }
 
-# Layers whose dependencies are counted, and the modules that may have one more.
+# Layers with a fixed set of dependencies, and the modules that may have more.
 THIRD_PARTY = {"topology": {"networkx", "numpy", "scipy"}, "gossip": {"numpy"}}
 THIRD_PARTY_OF_MODULE = {
     "rumor.gossip.wire.codec": {"msgpack", "xxhash"},
@@ -34,7 +34,7 @@ THIRD_PARTY_OF_MODULE = {
     "rumor.topology.drawing": {"matplotlib"},
 }
 
-# Time and chance are arguments of the core, and what it decides it does not carry out.
+# Time and randomness are arguments of the core, and other code executes its decisions.
 IMPURE = {
     "asyncio",
     "concurrent",
@@ -54,20 +54,20 @@ IMPURE = {
     "ssl",
 }
 
-# One wire, one wire format, one place that parses arguments, but for developers' tools, which are
-# run as ``python -m``.
+# One transport, one wire format, and one place that parses arguments, except for developers' tools,
+# which run as ``python -m``.
 BANNED = {
     "train": {"argparse", "msgpack", "rich", "typer", "zmq"},
     "sim": {"argparse", "msgpack", "rich", "typer", "zmq"},
     "cli": {"msgpack", "zmq"},
 }
 
-# They run code that arrives as data.
+# These libraries run code that arrives as data.
 UNPICKLERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve", "torch.load"}
 
 
 def imports(tree: ast.AST, module: str, *, is_package: bool) -> Iterator[str]:
-    """Absolute dotted name of everything that a module's *tree* imports, at any depth."""
+    """Yield the absolute dotted name of every import in a module's *tree*, at any depth."""
     above = module.split(".") if is_package else module.split(".")[:-1]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -91,7 +91,7 @@ def imported(module: str) -> frozenset[str]:
 
 
 def outside(module: str) -> set[str]:
-    """Top-level names that *module* imports from elsewhere than rumor."""
+    """Return the top-level names that *module* imports from outside rumor."""
     return {name.split(".")[0] for name in imported(module)} - {"rumor"}
 
 
@@ -103,30 +103,30 @@ def layer_of(module: str) -> str:
     return module.split(".")[1]
 
 
-def offences(among: Iterable[str], wrong: Callable[[str], Set[str]]) -> dict[str, Set[str]]:
-    """What is wrong with whom, of those with whom something is."""
-    return {module: found for module in among if (found := wrong(module))}
+def violations(among: Iterable[str], check: Callable[[str], Set[str]]) -> dict[str, Set[str]]:
+    """Return the violations of each module that has any."""
+    return {module: found for module in among if (found := check(module))}
 
 
-def test_a_module_imports_only_its_own_layer_and_those_below() -> None:
+def test_a_module_imports_only_its_own_and_lower_layers() -> None:
     def used(module: str) -> set[str]:
         names = [name.split(".") for name in imported(module)]
         return {name[1] for name in names if name[0] == "rumor" and len(name) > 1}
 
-    assert not offences(MODULES, lambda m: used(m) - {layer_of(m)} - LAYERS_BELOW[layer_of(m)])
+    assert not violations(MODULES, lambda m: used(m) - {layer_of(m)} - LAYERS_BELOW[layer_of(m)])
 
 
-def test_a_topology_knows_errors_and_specs_and_nothing_of_the_protocol() -> None:
+def test_topology_imports_only_errors_and_specs_of_gossip() -> None:
     def used(module: str) -> set[str]:
         names = {name for name in imported(module) if name.startswith("rumor.gossip.")}
         return {
             n for n in names if not n.startswith(("rumor.gossip.errors.", "rumor.gossip.specs."))
         }
 
-    assert not offences(matching("rumor.topology*"), used)
+    assert not violations(matching("rumor.topology*"), used)
 
 
-def test_a_lower_layer_needs_only_the_libraries_it_is_allowed() -> None:
+def test_lower_layers_import_only_allowed_libraries() -> None:
     def needless(module: str) -> set[str]:
         allowed = set(THIRD_PARTY[layer_of(module)])
         for pattern, extra in THIRD_PARTY_OF_MODULE.items():
@@ -134,32 +134,32 @@ def test_a_lower_layer_needs_only_the_libraries_it_is_allowed() -> None:
                 allowed |= extra
         return outside(module) - sys.stdlib_module_names - allowed
 
-    assert not offences(matching("rumor.gossip*", "rumor.topology*"), needless)
+    assert not violations(matching("rumor.gossip*", "rumor.topology*"), needless)
 
 
-def test_the_core_has_no_clock_no_chance_and_no_network() -> None:
+def test_the_core_imports_no_clock_randomness_or_network() -> None:
     core = set(matching("rumor.gossip*", "rumor.topology*")) - set(
         matching("rumor.gossip.transport.*")
     )
-    assert not offences(core, lambda module: outside(module) & IMPURE)
+    assert not violations(core, lambda module: outside(module) & IMPURE)
 
 
-def test_an_upper_layer_leaves_the_wire_and_the_terminal_to_their_owners() -> None:
+def test_upper_layers_import_no_banned_library() -> None:
     upper = matching("rumor.train*", "rumor.sim*", "rumor.cli*")
 
     def banned(module: str) -> set[str]:
         allowed = {"argparse"} if module.endswith(".__main__") else set()
         return outside(module) & BANNED[layer_of(module)] - allowed
 
-    assert not offences(upper, banned)
+    assert not violations(upper, banned)
 
 
-def test_the_launcher_needs_the_simulator_only_to_draw() -> None:
+def test_the_launcher_imports_the_simulator_only_for_plots() -> None:
     def simulating(module: str) -> set[str]:
         names = {name for name in imported(module) if name.startswith("rumor.sim.")}
         return {name for name in names if not name.startswith("rumor.sim.results.live_plots")}
 
-    assert not offences(matching("rumor.cli.launch*"), simulating)
+    assert not violations(matching("rumor.cli.launch*"), simulating)
 
 
 # A study's trials run in processes of its own machine or cluster, which joblib, Dask and Ray reach
@@ -171,29 +171,29 @@ UNPICKLERS_OF_MODULE = {
 }
 
 
-def test_nothing_is_ever_unpickled() -> None:
+def test_no_module_unpickles_foreign_data() -> None:
     def unpicklers(module: str) -> set[str]:
         used = outside(module) | imported(module) | attributes(tree_of(module))
         return used & (UNPICKLERS - UNPICKLERS_OF_MODULE.get(module, set()))
 
-    assert not offences(MODULES, unpicklers)
+    assert not violations(MODULES, unpicklers)
 
 
-def test_nothing_draws_from_a_stream_that_belongs_to_the_users_task() -> None:
+def test_no_module_draws_from_global_random_streams() -> None:
     drawing = matching("rumor.gossip*", "rumor.train*", "rumor.sim*")
-    assert not offences(drawing, lambda module: drawn_globally(tree_of(module)))
+    assert not violations(drawing, lambda module: drawn_globally(tree_of(module)))
 
 
 @cache
 def attributes(tree: ast.AST) -> frozenset[str]:
-    """Every attribute that *tree* names, with all that it is an attribute of."""
+    """Return every attribute in *tree*, with the full expression in front of it."""
     return frozenset(
         ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
     )
 
 
 def drawn_globally(tree: ast.AST) -> set[str]:
-    """Functions of Python's and numpy's global streams that *tree* names, but for their states."""
+    """Return functions in *tree* that draw from Python's or numpy's global streams."""
     names = set(attributes(tree))
     names |= {name for name in imports(tree, "rumor.gossip.x", is_package=False)}
     return {name for name in names if re.fullmatch(r"((np|numpy)\.)?random\.[a-z_]+", name)} - {
@@ -207,7 +207,7 @@ def drawn_globally(tree: ast.AST) -> set[str]:
 
 
 def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
-    """What *tree* imports for a type checker alone."""
+    """Return the names that *tree* imports only for type checkers."""
     blocks = [
         node
         for node in ast.walk(tree)
@@ -221,7 +221,7 @@ def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
 
 @cache
 def importers() -> "nx.DiGraph[str]":
-    """Which module imports which; a part of a sub-package may name the whole in its types."""
+    """Return the graph of imports, without imports for types inside a sub-package."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for module in MODULES:
         typed = for_types(tree_of(module), module, is_package=module in PACKAGES)
@@ -234,24 +234,24 @@ def importers() -> "nx.DiGraph[str]":
 
 
 def home(module: str | None) -> str | None:
-    """The sub-package of a module, such as ``gossip.wire``; None beside the sub-packages."""
+    """Return the sub-package of a module, such as ``gossip.wire``; None if it is in none."""
     parts = (module or "").split(".")
     return None if len(parts) < 4 else ".".join(parts[1:3])
 
 
 def packages_of(graph: "nx.DiGraph[str]", is_package: Set[str]) -> "nx.DiGraph[str]":
-    """Which sub-package imports which. What a package's ``__init__`` collects is for its users."""
+    """Return the graph of imports between sub-packages, without those of their ``__init__``."""
     pairs = (
         [None if module in is_package else home(module) for module in edge] for edge in graph.edges
     )
     return nx.DiGraph((a, b) for a, b in pairs if None not in (a, b) and a != b)
 
 
-def test_no_modules_import_one_another_in_a_circle() -> None:
+def test_modules_have_no_import_cycle() -> None:
     assert not list(nx.simple_cycles(importers()))
 
 
-def test_no_sub_packages_import_one_another_in_a_circle() -> None:
+def test_sub_packages_have_no_import_cycle() -> None:
     graph = packages_of(importers(), PACKAGES)
     assert graph.has_edge("gossip.protocol", "gossip.exchange")
     assert not list(nx.simple_cycles(graph))
@@ -263,14 +263,14 @@ NOT_COUNTED = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "/".join(folder.parts[-2:]))
 def test_a_folder_has_at_most_twelve_entries(folder: Path) -> None:
-    # A folder that was removed may be left with what was compiled in it.
+    # Compiled files may remain in a removed folder.
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     entries = sorted({path.relative_to(folder).parts[0] for path in files} - NOT_COUNTED)
     assert len(entries) <= 12, entries
 
 
 def nearest_module(name: str) -> str | None:
-    """The module that defines *name*, or is it; None outside of rumor."""
+    """Return the module that *name* is or that defines it; None outside rumor."""
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None

@@ -1,4 +1,4 @@
-"""What is installed is what the repository says."""
+"""The installed package matches the repository."""
 
 import re
 import tomllib
@@ -19,16 +19,16 @@ def distribution_name(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
-def test_the_installed_version_is_this_one() -> None:
+def test_the_installed_version_matches_pyproject() -> None:
     assert version("rumor") == PROJECT["version"]
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_every_layer_ships_the_mark_of_a_typed_package(layer: str) -> None:
+def test_every_layer_ships_a_py_typed_marker(layer: str) -> None:
     assert (modules()[f"rumor.{layer}"].parent / "py.typed").is_file()
 
 
-def test_every_dependency_is_pinned_once_without_a_build() -> None:
+def test_every_dependency_is_pinned_once_to_an_exact_version() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
     exact = re.compile(r"[a-z0-9-]+==[0-9.]+(\.post[0-9]+|b[0-9]+)?")
@@ -39,8 +39,8 @@ def test_every_dependency_is_pinned_once_without_a_build() -> None:
     assert {distribution_name(name) for names in wanted for name in names} <= set(pinned)
 
 
-@pytest.mark.skipif(not (ROOT / "gossip").exists(), reason="there is no checkout")
-def test_every_folder_of_modules_is_packed() -> None:
+@pytest.mark.skipif(not (ROOT / "gossip").exists(), reason="not a checkout")
+def test_every_folder_of_modules_is_packaged() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     folders = [path.parent for layer in LAYERS for path in (ROOT / layer).rglob("__init__.py")]
     found = {f"rumor.{folder.relative_to(ROOT).as_posix().replace('/', '.')}" for folder in folders}

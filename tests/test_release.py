@@ -1,4 +1,4 @@
-"""What makes README.md and pyproject.toml ready for PyPI, and what CI and releases run."""
+"""Preparation of README.md and pyproject.toml for PyPI, and the workflows of CI and releases."""
 
 import re
 import shutil
@@ -10,23 +10,21 @@ from typing import Any
 import pytest
 import yaml
 
-from .layout import loaded
+from .layout import load_script
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "release.py"
 URL = "https://example.org/owner/rumor"
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason=".ci is not beside the tests")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason=".ci is not next to the tests")
 
 
 @pytest.fixture
 def release() -> ModuleType:
-    return loaded(SCRIPT)
+    return load_script(SCRIPT)
 
 
-def test_links_of_the_readme_become_those_of_the_repository(
-    release: ModuleType, tmp_path: Path
-) -> None:
+def test_readme_links_become_repository_urls(release: ModuleType, tmp_path: Path) -> None:
     for name in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     tag = f"v{tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
@@ -43,7 +41,7 @@ def test_links_of_the_readme_become_those_of_the_repository(
     assert project["urls"]["Repository"] == URL
     assert project["urls"]["Changelog"] == f"{URL}/blob/{tag}/CHANGELOG.md"
     assert "optional-dependencies" in project
-    # Once more would be a mistake.
+    # A second preparation is refused.
     with pytest.raises(ValueError, match="addresses already"):
         release.main(tmp_path, URL, tag)
 
@@ -54,7 +52,7 @@ def test_a_tag_of_another_version_is_refused(release: ModuleType) -> None:
         release.with_urls(text, URL, "v9.9.9")
 
 
-def test_links_that_are_absolute_or_of_the_page_stay(release: ModuleType) -> None:
+def test_absolute_links_and_anchors_stay_unchanged(release: ModuleType) -> None:
     text = "[a](#here) [b](https://example.org/x) ![c](d.png) [e](f.md#g)"
     assert release.absolute(text, URL, "v1") == (
         f"[a](#here) [b](https://example.org/x) ![c]({URL}/raw/v1/d.png) [e]({URL}/blob/v1/f.md#g)"
@@ -64,8 +62,8 @@ def test_links_that_are_absolute_or_of_the_page_stay(release: ModuleType) -> Non
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-@pytest.mark.skipif(not WORKFLOWS, reason=".github is not beside the tests")
-def test_workflows_run_what_is_there_and_ask_for_no_more_than_they_need() -> None:
+@pytest.mark.skipif(not WORKFLOWS, reason=".github is not next to the tests")
+def test_workflows_run_existing_scripts_with_minimal_permissions() -> None:
     found: dict[str, Any] = {path.stem: yaml.safe_load(path.read_text()) for path in WORKFLOWS}
     assert set(found) == {"ci", "release"}
     for workflow in found.values():

@@ -1,4 +1,4 @@
-"""A bounded share of docs/reproductions, and that a table goes to its place on the page."""
+"""Quick parts of docs/reproductions, and the replacement of a table on its page."""
 
 import importlib
 import sys
@@ -9,18 +9,18 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reproductions"
 
-pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the docs are not next to the tests")
 
 
 def script(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module of that folder, which finds those next to it."""
+    """Import a module of that folder, which imports others next to it."""
     monkeypatch.syspath_prepend(str(FOLDER))
     for each in ("table", name):
         monkeypatch.delitem(sys.modules, each, raising=False)
     return importlib.import_module(name)
 
 
-def test_base_k_graphs_are_exact_within_the_bound_and_the_degree(
+def test_base_k_graphs_are_exact_within_their_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, bound, rounds, note in script("graphs", monkeypatch).base_k():
@@ -29,14 +29,14 @@ def test_base_k_graphs_are_exact_within_the_bound_and_the_degree(
 
 
 @pytest.mark.extended
-def test_rounds_of_random_quadratics_are_those_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_on_random_quadratics_match_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     relaysgd = script("relaysgd", monkeypatch)
     cells = [cell for cell in relaysgd.CELLS if cell[3] < 20]
     assert [relaysgd.rounds(*cell) for cell in cells] == [cell[3] for cell in cells]
 
 
 @pytest.mark.extended
-def test_lines_of_moshpits_grid_average_as_soon_as_published(
+def test_moshpit_grids_average_within_the_published_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moshpit = script("moshpit", monkeypatch)
@@ -44,13 +44,13 @@ def test_lines_of_moshpits_grid_average_as_soon_as_published(
 
 
 @pytest.mark.slow
-def test_noise_is_as_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_matches_the_derivation(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = script("noise", monkeypatch)
     assert noise.gosgd("complete", 0.4, seed=0) == pytest.approx(36.5, rel=0.1)
     assert noise.averaged(2, seed=0) == pytest.approx(10.5, rel=0.1)
 
 
-def test_a_table_takes_the_place_of_the_one_before(
+def test_a_new_table_replaces_the_previous_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = script("table", monkeypatch)

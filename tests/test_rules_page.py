@@ -1,4 +1,4 @@
-"""docs/reference/rules.md has every rule, and the parameters that the code declares."""
+"""docs/reference/rules.md lists every rule, with the parameters that the code declares."""
 
 from pathlib import Path
 
@@ -6,16 +6,16 @@ import pytest
 
 from rumor.gossip.rules.registry import RULES
 
-from .layout import loaded
+from .layout import load_script
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "scripts" / "rules.py"
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the docs are not next to the tests")
 
 
-def test_the_parameters_are_those_of_the_code() -> None:
-    script = loaded(SCRIPT)
+def test_the_parameters_match_the_code() -> None:
+    script = load_script(SCRIPT)
     page = (ROOT / script.PAGE).read_text()
     assert page.count(script.BEGIN) == page.count(script.END) == 1
     assert page == script.rewritten(page), "run `make rules`"

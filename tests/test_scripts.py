@@ -1,4 +1,4 @@
-"""The scripts and the text that a reader meets first do what they say."""
+"""The first scripts and texts that a reader sees work as described."""
 
 import os
 import re
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 
 pytestmark = pytest.mark.skipif(
-    not EXAMPLES.exists(), reason="examples and README are not beside the tests"
+    not EXAMPLES.exists(), reason="examples and README are not next to the tests"
 )
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
-    # As a user would: no path of the checkout, one thread.
+    # As for a user: no path of the checkout. One thread.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -50,7 +50,7 @@ def code_blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_academic_version_in_the_docs_is_the_script() -> None:
+def test_the_docs_show_the_academic_script() -> None:
     script = (EXAMPLES / "academic.py").read_text()
     body = script.split('"""\n\n', 1)[1]
     assert body in code_blocks(
@@ -58,7 +58,7 @@ def test_the_academic_version_in_the_docs_is_the_script() -> None:
     )
 
 
-def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) -> None:
+def test_the_academic_version_keeps_all_weight_and_learns_faster(tmp_path: Path) -> None:
     out, errors = start(str(EXAMPLES / "academic.py"), cwd=tmp_path).communicate(timeout=LIMIT_S)
     assert "total weight 8.0: nothing is lost" in out, errors
     alone, together = map(float, re.findall(r"(?:alone|together) +([\d.]+)", out))
@@ -67,14 +67,14 @@ def test_the_academic_version_loses_nothing_and_gains_something(tmp_path: Path) 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_two_terminals_and_one_address(tmp_path: Path) -> None:
-    """A script of the user's own, called train.py, run twice."""
+def test_two_processes_train_together_through_one_address(tmp_path: Path) -> None:
+    """Run a user's script, train.py, twice."""
     script = (EXAMPLES / "train.py").read_text()
     changes = {
-        # The first never ends: whoever waits for it, waits in vain.
+        # The first peer never ends, so the second would wait for it in vain.
         "import Peer\n": "import Peer, PeerConfig\n",
         "Peer(model, ": "Peer(model, PeerConfig(linger_s=0.5), ",
-        # Steps as fast as they can be would keep a core busy until the second has begun.
+        # Without a pause, steps would keep a core busy until the second peer has started.
         "peer.step(loss=loss)": "peer.step(loss=loss); import time; time.sleep(0.01)",
     }
     for old, new in changes.items():
@@ -83,9 +83,9 @@ def test_two_terminals_and_one_address(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script)
     with running("train.py", "--steps", "100000000", cwd=tmp_path) as first:
         assert first.stdout is not None
-        said = first.stdout.readline()
-        found = re.search(r"at (tcp://\S+),", said)
-        assert found, said
+        line = first.stdout.readline()
+        found = re.search(r"at (tcp://\S+),", line)
+        assert found, line
         log = tmp_path / "second.txt"
         second = forked(log, str(tmp_path / "train.py"), "--steps", "200", "--join", found[1])
         second.wait()

@@ -1,4 +1,4 @@
-"""The pages of the site, as they are before Sphinx, which `make site` runs."""
+"""The source pages of the site, from which `make site` builds HTML with Sphinx."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from .test_docs import DOCS, ROOT, script
 
-pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="the docs are not next to the tests")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return to
 
 
-def test_every_page_is_listed_once_and_the_map_gives_the_order(staged: Path) -> None:
+def test_every_page_is_listed_once_in_the_order_of_the_map(staged: Path) -> None:
     listed: list[str] = []
     for page in (staged / "index.md", staged / "api" / "index.md"):
         for body in re.findall(r"```{toctree}\n(.*?)```", page.read_text(), re.DOTALL):
@@ -37,7 +37,7 @@ def test_every_page_is_listed_once_and_the_map_gives_the_order(staged: Path) -> 
     assert listed.index("how-to/own-loop.md") < listed.index("reference/commands.md")
 
 
-def test_links_lead_to_what_is_staged(staged: Path) -> None:
+def test_links_lead_to_staged_files(staged: Path) -> None:
     for page in staged.rglob("*.md"):
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -46,11 +46,11 @@ def test_links_lead_to_what_is_staged(staged: Path) -> None:
     assert (staged / "files" / "examples" / "train.py").is_file()
 
 
-def test_what_needs_a_renderer_of_its_own_is_shown_as_text(staged: Path) -> None:
+def test_mermaid_diagrams_are_shown_as_text(staged: Path) -> None:
     assert not [page for page in staged.rglob("*.md") if "```mermaid" in page.read_text()]
 
 
-def test_the_api_has_all_that_packages_export(
+def test_the_api_pages_document_the_exports_of_packages(
     staged: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     text = (staged / "api" / "rumor.train.md").read_text()

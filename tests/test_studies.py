@@ -1,4 +1,4 @@
-"""Pages of docs/studies/ are made from results, and say what is in them."""
+"""Pages of docs/studies/ are generated from results."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,12 +10,12 @@ import pytest
 
 from rumor.sim.study import Results
 
-from .layout import loaded
+from .layout import load_script
 from .sim.study.made_up import Course, results_of
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "studies.py"
 
-pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="the docs are not next to the tests")
 
 RING, ROUNDS, MEAN = "D-PSGD on a ring", "SGP in rounds", "all-reduce"
 
@@ -23,16 +23,16 @@ RING, ROUNDS, MEAN = "D-PSGD on a ring", "SGP in rounds", "all-reduce"
 @pytest.fixture(scope="module")
 def studies() -> ModuleType:
     with pytest.MonkeyPatch.context() as patch:
-        # As for a script, which finds its neighbors.
+        # A script can import files next to it.
         patch.syspath_prepend(SCRIPT.parent)
-        return loaded(SCRIPT)
+        return load_script(SCRIPT)
 
 
 def page_of(studies: ModuleType, results: Results) -> str:
     return str(studies.page(results, [], machine="", date=""))
 
 
-def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType, tmp_path: Path) -> None:
+def test_a_page_shows_question_results_and_command(studies: ModuleType, tmp_path: Path) -> None:
     results = results_of(
         {"topology": ["ring", "complete"], "p": [0.1, 1.0]},
         title="Two graphs",
@@ -53,7 +53,7 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType, tmp_pat
     assert "\n- [Two graphs](two/README.md): Is a ring enough?\n" in studies.index(tmp_path)
 
 
-def test_a_page_names_what_others_are_held_against_and_what_failed(studies: ModuleType) -> None:
+def test_a_page_names_the_reference_and_failed_trials(studies: ModuleType) -> None:
     results = results_of({"topology": ["ring", "complete"]})
     assert "reference" not in page_of(studies, results)
     named = replace(results, study=replace(results.study, reference="complete"))
@@ -63,7 +63,7 @@ def test_a_page_names_what_others_are_held_against_and_what_failed(studies: Modu
     assert "**2 trials failed:**\n\n- ring, 2 seeds: it fell over\n" in page
 
 
-def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
+def test_a_setting_that_misses_the_target_has_no_time(studies: ModuleType) -> None:
     def course(labels: Mapping[str, str]) -> Course:
         return Course(ceiling=0.5 if labels["topology"] == "ring" else 0.97)
 
@@ -82,7 +82,7 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
         ((0.8, 0.6, 0.9), "**It is not reproduced"),
     ],
 )
-def test_the_order_of_the_table_is_judged_by_the_data(
+def test_the_verdict_on_the_published_order_follows_the_data(
     studies: ModuleType, ceilings: tuple[float, ...], verdict: str
 ) -> None:
     made = dict(zip((RING, ROUNDS, MEAN), ceilings, strict=True))
@@ -92,13 +92,13 @@ def test_the_order_of_the_table_is_judged_by_the_data(
         seeds=6,
     )
     assert verdict in " ".join(studies.relay_order(results).split())
-    # With a part missing, there is no verdict.
+    # No verdict is given if a method is missing.
     some = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
     assert "Trials are missing" in studies.relay_order(some)
 
 
-def of_proof(leave_out: str = "seed 9") -> Results:
-    """Two families under two conditions, as the study ``proof`` has them."""
+def proof_results(leave_out: str = "seed 9") -> Results:
+    """Return results of two rules under two conditions, as in the study ``proof``."""
 
     def course(labels: Mapping[str, str]) -> Course | None:
         is_gossip = labels["rule_and_wire"] == "GoSGD"
@@ -118,33 +118,33 @@ def of_proof(leave_out: str = "seed 9") -> Results:
     return replace(found, study=study, results=tuple(known))
 
 
-def test_metrics_are_columns_and_what_did_not_fit_is_empty(studies: ModuleType) -> None:
-    head, *rows = studies.points(of_proof())
+def test_metrics_are_columns_and_missing_values_are_empty(studies: ModuleType) -> None:
+    head, *rows = studies.points(proof_results())
     assert head[:4] == ["condition", "rule_and_wire", "seeds", "virtual time to the loss"]
     assert [row[2] for row in rows if row[:2] == ["equal", "DiLoCo H=8"]] == ["3"]
     assert ["torchft-60s", "DiLoCo H=8", "cannot go on", *[""] * 5] in rows
-    results = of_proof(leave_out="torchft-60s")
+    results = proof_results(leave_out="torchft-60s")
     assert ["torchft-60s", "GoSGD", "not computed", *[""] * 5] in studies.points(results)
-    told = "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the"
-    assert told in page_of(studies, results)
+    note = "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the"
+    assert note in page_of(studies, results)
 
 
-def test_published_figures_stand_beside_those_that_were_computed(studies: ModuleType) -> None:
-    told = studies.against_published(of_proof())
-    (efficiency,) = [line for line in told.splitlines() if "every 60 s" in line]
+def test_published_figures_are_compared_with_computed_ones(studies: ModuleType) -> None:
+    text = studies.against_published(proof_results())
+    (efficiency,) = [line for line in text.splitlines() if "every 60 s" in line]
     assert "| 81.2 % |" in efficiency and "| 62.5 % (GoSGD) | not computed |" in efficiency
-    equal, _ = [line for line in told.splitlines() if line.startswith("| equal |")]
+    equal, _ = [line for line in text.splitlines() if line.startswith("| equal |")]
     # ln(2.2 / 0.9) rates of 1 s and 4 s, at measurements of every half second.
     assert equal.startswith("| equal | GoSGD |") and equal.endswith("| 4 |")
-    storm, _ = [line for line in told.splitlines() if line.startswith("| torchft-60s |")]
+    storm, _ = [line for line in text.splitlines() if line.startswith("| torchft-60s |")]
     assert storm.endswith("|  |  |")
-    beside = told.partition("first at a loss of")[2].splitlines()
+    table = text.partition("first at a loss of")[2].splitlines()
     # At measurements of every half second, again.
-    assert beside[0] == " | 0.85 | 0.9 | 0.95 | 1 | 1.05 |"
-    assert beside[2] == "| equal | GoSGD (3) | GoSGD (3) | GoSGD (4) | GoSGD (4) | GoSGD (3.5) |"
+    assert table[0] == " | 0.85 | 0.9 | 0.95 | 1 | 1.05 |"
+    assert table[2] == "| equal | GoSGD (3) | GoSGD (3) | GoSGD (4) | GoSGD (4) | GoSGD (3.5) |"
 
 
-def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleType) -> None:
+def test_published_utilization_is_compared_with_the_prediction(studies: ModuleType) -> None:
     made = {"DiLoCo H=128": 0.124, "DiLoCo H=32": 0.0341, "GoSGD": 1.0}
     found = results_of({"rule_and_wire": list(made), "link": ["50 Mbit/s"]})
     parts = [made[one.trial.labels["rule_and_wire"]] for one in found.results]
@@ -152,10 +152,10 @@ def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleT
         replace(one, summary={**one.summary, "utilization": part})
         for one, part in zip(found.results, parts, strict=True)
     )
-    told = studies.slow_links(replace(found, results=tuple(shown)))
-    assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in told
-    assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in told
-    assert "1 prediction is outside" in told and "GoSGD computes 100 % of the time." in told
+    text = studies.slow_links(replace(found, results=tuple(shown)))
+    assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in text
+    assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in text
+    assert "1 prediction is outside" in text and "GoSGD computes 100 % of the time." in text
 
 
 @pytest.mark.extended

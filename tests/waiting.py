@@ -22,8 +22,8 @@ def until(
     """Wait until a condition holds.
 
     Args:
-        condition: Called again and again; it may take part, such as by a step of a peer.
-        what: What is waited for, or what describes the state at the end, for the failure.
+        condition: Called repeatedly; it may have side effects, such as a step of a peer.
+        what: The awaited condition, or a function that describes the final state, for the failure.
         poll_s: Pause between two calls, seconds; 0 where the condition itself waits.
 
     Returns:
@@ -32,15 +32,15 @@ def until(
     start_s = time.monotonic()
     while not condition():
         if time.monotonic() - start_s > LIMIT_S:
-            told = what if isinstance(what, str) else what()
-            raise AssertionError(f"not within {LIMIT_S:g} s: {told}")
+            description = what if isinstance(what, str) else what()
+            raise AssertionError(f"not within {LIMIT_S:g} s: {description}")
         time.sleep(poll_s)
     return time.monotonic() - start_s
 
 
 @contextmanager
 def turning(turn: Callable[[], object]) -> Iterator[None]:
-    """Let a peer take turns on a thread of its own for as long as the block lasts."""
+    """Let a peer take turns on another thread for the duration of the block."""
     over = threading.Event()
 
     def take_turns() -> None:

@@ -1,7 +1,7 @@
-"""What the examples say to Kubernetes, Docker and SkyPilot: valid by their schemas, and understood.
+"""Example manifests for Kubernetes, Docker and SkyPilot are valid and configure peers as intended.
 
-JobSet's schema is in no package. Its pods are held against the schema of a Job, and its own fields
-against those that its API reference names (https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2).
+No package contains JobSet's schema. Its pods are checked against the schema of a Job, and its own
+fields against its API reference (https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2).
 """
 
 import json
@@ -25,7 +25,7 @@ from ..waiting import LIMIT_S, until
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 
-pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="examples are not beside the tests")
+pytestmark = pytest.mark.skipif(not EXAMPLES.exists(), reason="examples are not next to the tests")
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def documents(name: str) -> list[dict[str, Any]]:
 
 
 def pod_of(name: str) -> dict[str, Any]:
-    """The pod's spec of a manifest."""
+    """Return the pod spec of a manifest."""
     *_, last = documents(f"kubernetes/{name}.yaml")
     if name == "jobset":
         last = last["spec"]["replicatedJobs"][0]["template"]
@@ -46,7 +46,7 @@ def container_of(name: str) -> dict[str, Any]:
     return dict(container)
 
 
-def test_the_stateful_set_its_service_and_the_job_of_the_job_set_are_valid() -> None:
+def test_the_kubernetes_manifests_are_valid() -> None:
     (job_set,) = documents("kubernetes/jobset.yaml")
     (replicated,) = job_set["spec"]["replicatedJobs"]
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
@@ -55,7 +55,7 @@ def test_the_stateful_set_its_service_and_the_job_of_the_job_set_are_valid() -> 
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
-# Of JobSet's API v1alpha2: the fields that may be there, and their types.
+# The allowed fields of JobSet's API v1alpha2, and their types.
 JOB_SET = {
     "spec": {"network", "successPolicy", "failurePolicy", "replicatedJobs", "suspend"},
     "network": {"enableDNSHostnames": bool, "subdomain": str, "publishNotReadyAddresses": bool},
@@ -65,7 +65,7 @@ JOB_SET = {
 }
 
 
-def test_the_job_set_has_fields_that_there_are() -> None:
+def test_the_job_set_uses_only_fields_of_its_api() -> None:
     (job_set,) = documents("kubernetes/jobset.yaml")
     assert job_set["apiVersion"] == "jobset.x-k8s.io/v1alpha2" and job_set["kind"] == "JobSet"
     spec = job_set["spec"]
@@ -80,7 +80,7 @@ def test_the_job_set_has_fields_that_there_are() -> None:
             assert type(value) is known[key], key
 
 
-def test_peers_are_found_before_they_are_ready() -> None:
+def test_peers_are_published_before_they_are_ready() -> None:
     service, stateful_set = documents("kubernetes/statefulset.yaml")
     (job_set,) = documents("kubernetes/jobset.yaml")
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
@@ -97,7 +97,7 @@ def test_peers_are_found_before_they_are_ready() -> None:
 
 
 def variables(name: str) -> dict[str, str]:
-    """What a container finds in its environment, as Kubernetes makes it."""
+    """Return a container's environment variables as Kubernetes sets them."""
     fields = {
         "metadata.name": "swarm-2",
         "status.podIP": "10.1.2.3",
@@ -111,14 +111,14 @@ def variables(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["statefulset", "jobset"])
-def test_a_peer_understands_what_it_is_told(name: str) -> None:
-    told = variables(name)
-    config = environment(told).fill(PeerConfig())
+def test_a_peer_reads_its_settings_from_the_manifest(name: str) -> None:
+    env = variables(name)
+    config = environment(env).fill(PeerConfig())
     id = {"statefulset": "swarm-2", "jobset": "peer-2"}[name]
     assert (config.id, config.join) == (id, ("dns:swarm:7700",))
     assert (config.bind, config.advertise) == ("tcp://0.0.0.0:7700", ("tcp://10.1.2.3:7700",))
-    known = {*told} - {"POD_IP", "INDEX"}
-    assert all(environment({key: told[key]}) != environment({}) for key in known), known
+    known = {*env} - {"POD_IP", "INDEX"}
+    assert all(environment({key: env[key]}) != environment({}) for key in known), known
     grace_s = pod_of(name)["terminationGracePeriodSeconds"]
     assert grace_s >= config.leave_s + 20
     (port,) = container_of(name)["ports"]
@@ -128,18 +128,18 @@ def test_a_peer_understands_what_it_is_told(name: str) -> None:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["statefulset", "jobset"])
-def test_probe_and_hook_do_what_they_are_for(name: str, tmp_path: Path) -> None:
+def test_the_readiness_probe_and_the_stop_hook_work(name: str, tmp_path: Path) -> None:
     container = container_of(name)
     probe: list[str] = container["readinessProbe"]["exec"]["command"]
     (*shell, hook) = container["lifecycle"]["preStop"]["exec"]["command"]
     ready = tmp_path / "ready"
     probe = [word.replace(variables(name)["RUMOR_READY"], str(ready)) for word in probe]
-    told = {"RUMOR_READY": str(ready), "RUMOR_OUT": str(tmp_path / "state"), "RUMOR_ID": "ada"}
-    told |= {"RUMOR_RESUME": "1", "STEPS": "100000000", "RUMOR_DEVICE": "cpu"}
+    env = {"RUMOR_READY": str(ready), "RUMOR_OUT": str(tmp_path / "state"), "RUMOR_ID": "ada"}
+    env |= {"RUMOR_RESUME": "1", "STEPS": "100000000", "RUMOR_DEVICE": "cpu"}
     with open(tmp_path / "log.txt", "w") as log:
         process = subprocess.Popen(
             [sys.executable, str(EXAMPLES / "kubernetes/train.py")],
-            env=os.environ | told,
+            env=os.environ | env,
             stdout=log,
             stderr=log,
         )
@@ -161,7 +161,7 @@ def test_probe_and_hook_do_what_they_are_for(name: str, tmp_path: Path) -> None:
     assert report["state"] == "left", (tmp_path / "log.txt").read_text()
 
 
-def test_the_image_has_all_that_is_needed() -> None:
+def test_the_image_contains_all_needed_sources() -> None:
     text = (EXAMPLES / "docker/Dockerfile").read_text()
     copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY")]
     sources = {source for each in copied for source in each}
@@ -170,7 +170,7 @@ def test_the_image_has_all_that_is_needed() -> None:
     assert "STOPSIGNAL SIGTERM" in text and "RUMOR_SIGNALS=1" in text
 
 
-def test_the_task_for_spot_machines_makes_a_peer_of_each_node(tmp_path: Path) -> None:
+def test_the_spot_task_starts_a_peer_on_each_node(tmp_path: Path) -> None:
     (task,) = documents("skypilot/swarm.yaml")
     assert {*task} <= {"name", "num_nodes", "resources", "workdir", "setup", "run", "envs"}
     assert task["resources"]["use_spot"] is True and type(task["num_nodes"]) is int
@@ -178,7 +178,7 @@ def test_the_task_for_spot_machines_makes_a_peer_of_each_node(tmp_path: Path) ->
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\nenv\n")
     python.chmod(0o755)
-    told = {
+    env = {
         "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.11\n10.0.0.3",
         "SKYPILOT_NODE_RANK": "0",
         "SKYPILOT_NUM_NODES": "3",
@@ -187,7 +187,7 @@ def test_the_task_for_spot_machines_makes_a_peer_of_each_node(tmp_path: Path) ->
         "PATH": os.environ["PATH"],
     }
     words = ["bash", "-euc", task["run"]]
-    out = subprocess.run(words, env=told, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout
     found = dict(line.split("=", 1) for line in out.splitlines() if line.startswith("RUMOR_"))
     config = environment(found).fill(PeerConfig())
     assert (config.id, config.advertise) == ("peer-0", ("tcp://10.0.0.1:7700",))

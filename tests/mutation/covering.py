@@ -1,4 +1,4 @@
-"""A pytest plugin that notes which test ran which lines, and how long each took.
+"""A pytest plugin that records which test ran which lines, and how long each test took.
 
 Under ``coverage run``, each test is a context of its own. Load it with
 ``-p rumor.tests.mutation.covering --times FILE``.
@@ -16,7 +16,7 @@ __all__ = ["pytest_addoption", "pytest_runtest_protocol"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Say where times go."""
+    """Add the option that names the file of times."""
     parser.addoption("--times", type=Path, required=True, help="CPU seconds of each test, as JSON")
 
 

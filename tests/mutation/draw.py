@@ -1,4 +1,4 @@
-"""Draw mutants of the core with a fixed seed: one commit and one seed are one list."""
+"""Draw mutants of the core with a fixed seed: a commit and a seed determine the list."""
 
 import io
 import random
@@ -11,10 +11,10 @@ from .mutate import Mutant, mutants_of
 __all__ = ["COUNT", "PACKAGES", "SEED", "draw", "draw_from", "sources_of"]
 
 PACKAGES = ("gossip", "topology")
-"""What mutants are drawn from, but for `UNCOVERED`."""
+"""Packages from which mutants are drawn, except for `UNCOVERED`."""
 
 UNCOVERED = "gossip/transport/"
-"""What only live tests reach, so that `make cover` leaves it out, too."""
+"""Folder that only live tests reach, so that `make cover` omits it, too."""
 
 COUNT = 120
 SEED = 46
@@ -23,7 +23,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 def draw(sources: dict[str, str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants in proportion to lines of a module that can change, at most one of a line."""
+    """Draw mutants in proportion to the mutable lines of each module, at most one per line."""
     rng = random.Random(seed)
     by_line = {module: _by_line(module, source) for module, source in sources.items()}
     drawn = []

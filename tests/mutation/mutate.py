@@ -1,9 +1,9 @@
 """Mutants of a module: its source with one small fault, of the kinds that people make.
 
 A comparison is moved or negated, a condition negated, a sign or a constant changed, `and` and `or`
-exchanged, a statement or the body of a guard deleted. Left alone are annotations, docstrings,
-messages, decorators and bodies of classes. An assignment without which a name would be unknown
-stays, too: any test that comes by would fail.
+exchanged, a statement or the body of a guard deleted. Annotations, docstrings, messages,
+decorators and bodies of classes are left alone. An assignment without which a name would be unknown
+stays, too: any test that reaches it would fail.
 
 Source: DeMillo, Lipton and Sayward, Computer 1978 (mutation testing).
 """
@@ -86,12 +86,12 @@ class _Finder:
     def mutants(
         self, node: ast.AST, function: str = "", bound: Counter[str] | None = None
     ) -> Iterator[Mutant]:
-        """Those of a node and of all below it.
+        """Yield the mutants of a node and of all nodes below it.
 
         Args:
             node: Where to look.
             function: Qualified name of the function or class that it is in.
-            bound: How often that function binds each name; None outside of functions.
+            bound: Number of bindings of each name in that function; None outside of functions.
         """
         if isinstance(node, ast.JoinedStr | ast.arg):
             return
@@ -119,7 +119,7 @@ class _Finder:
                     yield child
 
     def _edits(self, node: ast.AST) -> Iterator[tuple[int, int, str, str]]:
-        """Start, stop, new text and name of each change of one expression."""
+        """Yield start, stop, new text and operator of each change of one expression."""
         match node:
             case ast.Compare():
                 for op, (left, right) in zip(
@@ -156,7 +156,7 @@ class _Finder:
                     yield *self._span(test), f"not ({self._text(test)})", "negation"
 
     def _deleted(self, node: ast.AST, function: str, bound: Counter[str]) -> Iterator[Mutant]:
-        """The function without one of its statements: a `pass` in its place."""
+        """Yield mutants in which a `pass` replaces a statement."""
         if isinstance(node, ast.If):
             if not node.orelse and not (len(node.body) == 1 and _is_deletable(node.body[0])):
                 start, stop = self._span(node.body[0])[0], self._span(node.body[-1])[1]
@@ -197,7 +197,7 @@ class _Finder:
         return self._source[start:stop]
 
     def _between(self, left: ast.expr, right: ast.expr, token: re.Pattern[str]) -> tuple[int, int]:
-        """Where the operator between two operands stands."""
+        """Return the position of the operator between two operands."""
         start, stop = self._span(left)[1], self._span(right)[0]
         found = token.search(self._source, start, stop)
         assert found is not None, self._source[start:stop]
@@ -215,7 +215,7 @@ def _is_not(node: ast.expr) -> bool:
 
 
 def _binds_alone(node: ast.stmt, bound: Counter[str]) -> bool:
-    """Whether a name that *node* assigns is assigned nowhere else in its function."""
+    """Return whether *node* assigns a name that its function assigns nowhere else."""
     names = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and _is_stored(n)]
     return any(bound[name] == 1 for name in names)
 
@@ -225,7 +225,7 @@ def _is_stored(node: ast.Name) -> bool:
 
 
 def _bindings(function: _Function) -> Counter[str]:
-    """How often each name is bound in a function, as an argument or by assignment."""
+    """Count the bindings of each name in a function, as an argument or by assignment."""
     nodes = list(ast.walk(function))
     names = [node.id for node in nodes if isinstance(node, ast.Name) and _is_stored(node)]
     return Counter([*names, *(node.arg for node in nodes if isinstance(node, ast.arg))])

@@ -1,10 +1,10 @@
-"""Run the tests over each mutant, and write down what killed it.
+"""Run the tests on each mutant, and record the test that killed it.
 
 ``python -m rumor.tests.mutation.run results.json`` takes code and tests of today's commit; with
-``--code`` and ``--tests`` either comes from another one, so that old and new tests can be held
-against the same mutants. Everything happens in copies; results that are there already are kept.
+``--code`` and ``--tests`` either comes from another one, so that old and new tests can be
+compared on the same mutants. All runs happen in copies of the tree; existing results are kept.
 
-The tests that cover a mutant's lines are run, the fastest of them before all.
+Only the tests that cover a mutant's lines are run, the fastest first.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from .mutate import Mutant, apply
 __all__ = ["Result", "Tests", "judge", "main"]
 
 COVERED = ("tests/gossip", "tests/topology")
-"""Whose coverage is looked at."""
+"""Tests whose coverage is measured."""
 
 _FIRST = 25
 _MARKS = "not live and not extended and not slow"
@@ -40,7 +40,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one mutant."""
+    """Outcome of one mutant."""
 
     mutant: int
     place: str
@@ -58,7 +58,7 @@ class Tests:
 
     @classmethod
     def read(cls, data: Path, times: Path) -> "Tests":
-        """What `covering` has noted, by module."""
+        """Read the records of `covering`, by module."""
         coverage = CoverageData(str(data))
         coverage.read()
         files = {_module(name): name for name in coverage.measured_files()}
@@ -66,9 +66,9 @@ class Tests:
         return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Those that ran a mutant's lines, the fastest first.
+        """Return the tests that ran a mutant's lines, the fastest first.
 
-        A line that runs at import alone, such as a default, is covered by all that use the module.
+        A line that runs only at import, such as a default, is covered by all tests of the module.
         """
         of_module = self.lines[mutant.module]
         count = len(mutant.original.splitlines())
@@ -83,23 +83,23 @@ class Tests:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run."""
-    parser = argparse.ArgumentParser(description="Run the tests over mutants of the core.")
+    parser = argparse.ArgumentParser(description="Run the tests on mutants of the core.")
     parser.add_argument("results", type=Path)
     parser.add_argument("--code", default="HEAD", help="commit that the code comes from")
     parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
-    parser.add_argument("--count", type=int, default=COUNT, help="how many mutants")
-    parser.add_argument("--seed", type=int, default=SEED, help="of their draw")
+    parser.add_argument("--count", type=int, default=COUNT, help="number of mutants")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the draw")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
+    parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of a mutant")
     parser.add_argument("--work", type=Path, default=Path("runs/mutants"), help="scratch folder")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     trees = [
-        _checkout(told.work.absolute() / f"tree-{k}", told.code, told.tests)
-        for k in range(told.processes)
+        _checkout(options.work.absolute() / f"tree-{k}", options.code, options.tests)
+        for k in range(options.processes)
     ]
-    tests = _cover(trees[0], told.work.absolute())
-    mutants = draw_from(told.code, told.count, told.seed)
-    results = _run(mutants, told.results, trees, tests, told.limit_s)
+    tests = _cover(trees[0], options.work.absolute())
+    mutants = draw_from(options.code, options.count, options.seed)
+    results = _run(mutants, options.results, trees, tests, options.limit_s)
     noticed = sum(each.outcome != "survived" for each in results)
     print(f"{noticed} of {len(results)} mutants were noticed")
 
@@ -132,7 +132,7 @@ def _cover(tree: Path, work: Path) -> Tests:
 def _run(
     mutants: Sequence[Mutant], results: Path, trees: Sequence[Path], tests: Tests, limit_s: float
 ) -> list[Result]:
-    """Judge mutants side by side, one in each tree, and write each verdict at once."""
+    """Judge mutants in parallel, one in each tree, and write each verdict at once."""
     lock = Lock()
     free: SimpleQueue[Path] = SimpleQueue()
     for tree in trees:
@@ -160,7 +160,7 @@ def _run(
 def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float) -> Result:
     """Run the tests that cover a mutant, planted in *tree*, until one fails.
 
-    The fastest tests may take *limit_s* seconds, and the rest so much beyond their usual time.
+    Both the fastest tests and the rest may take *limit_s* seconds plus five times their usual time.
     """
     place = f"{mutant.module}:{mutant.line} {mutant.operator}"
     covering = tests.of(mutant)
@@ -174,11 +174,11 @@ def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float)
 
 
 def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
-    """Plant a fault and run some tests: what became of it, and which test failed."""
+    """Plant a fault and run some tests; return the outcome and the test that failed."""
     path = tree / f"{mutant.module}.py"
     source, written_ns = path.read_text(), path.stat().st_mtime_ns
     path.write_text(apply(mutant, source))
-    # Compiled code is told by size and second: without this, that of another fault might be run.
+    # Bytecode is matched by size and second: without this, that of another mutant might be run.
     os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
     pytest = [sys.executable, "-m", "pytest", *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
     env = _environment(tree)

@@ -1,4 +1,4 @@
-"""The mutator: which faults it plants where, and that a draw can be repeated."""
+"""The mutator plants faults in the right places, and draws can be repeated."""
 
 import ast
 from collections import defaultdict
@@ -52,30 +52,30 @@ FAULTS = {
     },
     "and/or": {(18, "if by < 0 and not quick:")},
     "sign": {(20, "room = LIMIT + self.level"), (21, "self.level -= min(")},
-    # Not the only assignment of a name.
+    # The only assignment of a name is not deleted.
     "statement": {(19, "pass"), (21, "pass"), (26, "pass"), (27, "pass")},
     "guard": {(26, "pass")},
 }
 
 
-def test_each_kind_of_fault_is_planted_where_it_can_be() -> None:
+def test_each_kind_of_fault_is_planted_wherever_possible() -> None:
     found: dict[str, set[tuple[int, str]]] = defaultdict(set)
     for mutant in mutants_of("tank", SOURCE):
         found[mutant.operator].add((mutant.line, mutant.mutated.strip()))
         mutated = apply(mutant, SOURCE)
         assert ast.dump(ast.parse(mutated)) != ast.dump(ast.parse(SOURCE)), mutant
-    # Those in texts stay.
+    # Numbers in strings stay unchanged.
     assert {line for line, _ in found.pop("constant")} == {5, 11, 13, 18, 27}
     assert found == FAULTS
 
 
-def test_a_mutant_fits_only_the_source_that_it_was_made_from() -> None:
+def test_a_mutant_applies_only_to_its_own_source() -> None:
     mutant = mutants_of("tank", SOURCE)[0]
     with pytest.raises(ValueError, match="tank:"):
         apply(mutant, f"\n{SOURCE}")
 
 
-def test_the_same_seed_draws_the_same_mutants_and_no_two_of_a_line() -> None:
+def test_a_seed_draws_the_same_mutants_on_different_lines() -> None:
     drawn = draw({"tank": SOURCE}, 5, seed=1)
     assert drawn == draw({"tank": SOURCE}, 5, seed=1) != draw({"tank": SOURCE}, 5, seed=2)
     assert len({mutant.line for mutant in drawn}) == 5
@@ -87,7 +87,7 @@ def test_a_long_module_gets_more_mutants_than_a_short_one() -> None:
 
 
 @pytest.mark.extended
-def test_a_list_of_today_names_each_place_once_and_leaves_the_transport_out() -> None:
+def test_a_draw_from_head_has_distinct_lines_outside_the_transport() -> None:
     mutants = draw_from("HEAD", count=120, seed=1)
     assert len(mutants) == len({(m.module, m.line) for m in mutants}) == 120
     assert {mutant.module.split("/")[0] for mutant in mutants} == set(PACKAGES)
