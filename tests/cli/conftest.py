@@ -11,16 +11,16 @@ from rumor.train.config import RunConfig
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
-    """Settings that ``rumor peer`` would run with; its options are saved as a peer saves them."""
-    taken: list[tuple[RunConfig, PeerConfig]] = []
+def captured_configs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
+    """Settings with which ``rumor peer`` would run; its options are saved as by a real peer."""
+    captured: list[tuple[RunConfig, PeerConfig]] = []
 
-    def note(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:
-        taken.append((run_config, peer_config))
+    def capture(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:
+        captured.append((run_config, peer_config))
         if peer_config.out is not None:
             peer_config.out.mkdir(exist_ok=True)
             (peer_config.out / "options.json").write_text(json.dumps(run_config.options))
         return {}
 
-    monkeypatch.setattr(peer_command, "_run", note)
-    return taken
+    monkeypatch.setattr(peer_command, "_run", capture)
+    return captured

@@ -76,14 +76,14 @@ def test_a_parse_error_takes_two_lines(
     monkeypatch.setattr(sys, "argv", ["rumor", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    error, hint = said.err.splitlines()
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out) == (2, "")
+    error, hint = captured.err.splitlines()
     assert error.startswith("error: ") and message in error
     assert help_on in hint
 
 
-def test_ctrl_c_before_a_command_has_begun_is_one_word_and_status_130(
+def test_ctrl_c_during_startup_prints_one_word_and_gives_status_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped() -> None:
@@ -92,11 +92,11 @@ def test_ctrl_c_before_a_command_has_begun_is_one_word_and_status_130(
     monkeypatch.setattr("rumor.cli.app.run", stopped)
     with pytest.raises(SystemExit) as ended:
         main()
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out, said.err) == (130, "", "stopped\n")
+    captured = capsys.readouterr()
+    assert (ended.value.code, captured.out, captured.err) == (130, "", "stopped\n")
 
 
-def test_a_name_that_stdout_cannot_encode_is_not_a_failure(
+def test_a_file_name_that_stdout_cannot_encode_is_escaped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "schön.toml"

@@ -103,7 +103,7 @@ class Machines:
         """Kill the ssh to a machine, as a lost network would."""
         os.kill(int((self.folder / f"{address}.pid").read_text()), signal.SIGKILL)
 
-    def is_cut_off(self, *, over: bool = False) -> None:
+    def cut_off_all(self, *, over: bool = False) -> None:
         """Make all machines unreachable, or with *over* reachable again."""
         (self.folder / "cut").unlink() if over else (self.folder / "cut").touch()
 

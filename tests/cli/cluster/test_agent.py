@@ -17,12 +17,12 @@ from rumor.cli.launch.processes import ProcessGroup
 
 from ...waiting import LIMIT_S, until
 
-# Ends when it is asked to, as a peer does.
+# Exits on SIGTERM, as a peer does.
 POLITE = "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.05; done"
 STUBBORN = "trap '' TERM; echo here; while :; do sleep 0.05; done"
 
 
-class Desk:
+class Launcher:
     """A launcher's ends of the two pipes of an agent in this process."""
 
     def __init__(self) -> None:
@@ -37,12 +37,12 @@ class Desk:
         """Give an order."""
         os.write(self._orders, json.dumps(order).encode() + b"\n")
 
-    def hang_up(self) -> None:
+    def close_orders(self) -> None:
         """Close the pipe of orders."""
         self._open.discard(self._orders)
         os.close(self._orders)
 
-    def turn_away(self) -> None:
+    def close_news(self) -> None:
         """Close the pipe of news."""
         self._open.discard(self._news)
         os.close(self._news)
@@ -67,22 +67,22 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launcher]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.environ["PATH"])
     numbers = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
-    made = Desk()
+    made = Launcher()
     yield made
     made.close()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def started(desk: Desk, script: str, *, models: bool = False) -> Path:
+def start_peer(launcher: Launcher, script: str, *, models: bool = False) -> Path:
     """Order the agent to start one peer; return the folder it writes to."""
     peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
-    desk.say(
+    launcher.say(
         start={"command": ["sh", "-c", script], "leave_s": 0.0, "models": models, "peers": peers}
     )
     return Path("run/ada")
@@ -100,7 +100,7 @@ def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Th
     return thread
 
 
-def is_here(folder: Path) -> Callable[[], bool]:
+def has_started(folder: Path) -> Callable[[], bool]:
     log = (Path.cwd() / folder) / "log.txt"
     return lambda: log.exists() and "here" in log.read_text()
 
@@ -114,17 +114,17 @@ def files_in(news: list[dict[str, Any]]) -> dict[str, bytes]:
 
 
 def test_the_agent_reports_all_output_of_a_peer_before_its_exit(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PIECE_BYTES", 60)
-    started(
-        desk,
+    start_peer(
+        launcher,
         "cd run/ada; for i in $(seq 40); do echo line $i; done; echo '{}' > peer.json; "
         "echo model > model.safetensors; echo x > secret.txt; exit 3",
         models=True,
     )
-    assert desk.agent.run() == 0
-    news = list(desk.news())
+    assert launcher.agent.run() == 0
+    news = list(launcher.news())
     assert news[-1] == {"peer": 4, "exit": 3}
     files = files_in(news)
     assert files["log.txt"].splitlines()[-1] == b"line 40"
@@ -136,37 +136,37 @@ def test_the_agent_reports_all_output_of_a_peer_before_its_exit(
     [(STUBBORN, {"kill": True}, -9), (POLITE, {"leave": int(signal.SIGTERM)}, 0)],
 )
 def test_the_agent_kills_peers_or_lets_them_leave_on_command(
-    desk: Desk, script: str, order: dict[str, Any], status: int
+    launcher: Launcher, script: str, order: dict[str, Any], status: int
 ) -> None:
-    desk.say(leave=15, dead=[], kill=True, ping=True)  # no peers are running yet
-    folder = started(desk, script)
-    when(is_here(folder), lambda: desk.say(**order))
-    assert desk.agent.run() == 0
-    assert list(desk.news())[-1] == {"peer": 4, "exit": status}
+    launcher.say(leave=15, dead=[], kill=True, ping=True)  # no peers are running yet
+    folder = start_peer(launcher, script)
+    when(has_started(folder), lambda: launcher.say(**order))
+    assert launcher.agent.run() == 0
+    assert list(launcher.news())[-1] == {"peer": 4, "exit": status}
 
 
 @pytest.mark.parametrize(
     ("lose", "why"),
     [
-        (lambda desk, _: desk.hang_up(), "the connection to the launcher has ended"),
+        (lambda launcher, _: launcher.close_orders(), "the connection to the launcher has ended"),
         (lambda *_: os.kill(os.getpid(), signal.SIGHUP), "a signal came"),
         (
             lambda _, patch: patch.setattr(module, "LOST_S", 0.1),
             "nothing was heard of the launcher for 0.1 s",
         ),
-        (lambda desk, _: desk.turn_away(), "the launcher does not listen any more"),
+        (lambda launcher, _: launcher.close_news(), "the launcher does not listen any more"),
     ],
 )
 def test_peers_leave_when_the_launcher_is_lost(
-    desk: Desk,
+    launcher: Launcher,
     monkeypatch: pytest.MonkeyPatch,
-    lose: Callable[[Desk, pytest.MonkeyPatch], None],
+    lose: Callable[[Launcher, pytest.MonkeyPatch], None],
     why: str,
 ) -> None:
     # The peer keeps printing: its output becomes news, which the launcher may no longer read.
-    folder = started(desk, POLITE.replace("sleep 0.05", "sleep 0.05; echo more"))
-    thread = when(is_here(folder), lambda: lose(desk, monkeypatch))
-    assert desk.agent.run() == 1
+    folder = start_peer(launcher, POLITE.replace("sleep 0.05", "sleep 0.05; echo more"))
+    thread = when(has_started(folder), lambda: lose(launcher, monkeypatch))
+    assert launcher.agent.run() == 1
     thread.join(LIMIT_S)
     log = (folder / "log.txt").read_text()
     assert f"rumor: {why}, so this peer is asked to leave\n" in log
@@ -174,7 +174,7 @@ def test_peers_leave_when_the_launcher_is_lost(
 
 
 def test_a_signal_during_the_start_reaches_all_peers(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = ProcessGroup.start
 
@@ -183,37 +183,37 @@ def test_a_signal_during_the_start_reaches_all_peers(
         start(group)
 
     monkeypatch.setattr(ProcessGroup, "start", interrupted)
-    started(desk, POLITE)
-    assert desk.agent.run() == 1
-    assert desk.agent._group is not None
+    start_peer(launcher, POLITE)
+    assert launcher.agent.run() == 1
+    assert launcher.agent._group is not None
     # The peer was asked to leave, whether or not it could react yet; otherwise it would have
     # been killed.
-    assert desk.agent._group.processes[0].poll() in (0, -signal.SIGTERM)
+    assert launcher.agent._group.processes[0].poll() in (0, -signal.SIGTERM)
 
 
 def test_a_peer_that_does_not_leave_is_killed_eventually(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
-    folder = started(desk, STUBBORN)
-    when(is_here(folder), desk.hang_up)
-    assert desk.agent.run() == 1
+    folder = start_peer(launcher, STUBBORN)
+    when(has_started(folder), launcher.close_orders)
+    assert launcher.agent.run() == 1
 
 
-def test_a_failed_start_is_reported(desk: Desk) -> None:
+def test_a_failed_start_is_reported(launcher: Launcher) -> None:
     Path("run/ada").mkdir(parents=True)
-    started(desk, POLITE)
-    assert desk.agent.run() == 1
-    assert "File exists" in list(desk.news())[-1]["failed"]
+    start_peer(launcher, POLITE)
+    assert launcher.agent.run() == 1
+    assert "File exists" in list(launcher.news())[-1]["failed"]
 
 
-def test_a_check_reports_versions_free_ports_and_problems(desk: Desk) -> None:
+def test_a_check_reports_versions_free_ports_and_problems(launcher: Launcher) -> None:
     Path("mine.py").touch()
     check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}
-    desk.say(check=check | {"first": 20_000, "count": 2})
-    desk.hang_up()
-    desk.agent.run()
-    (hello,) = (each["hello"] for each in desk.news())
+    launcher.say(check=check | {"first": 20_000, "count": 2})
+    launcher.close_orders()
+    launcher.agent.run()
+    (hello,) = (each["hello"] for each in launcher.news())
     assert hello["problems"] == [] and len(hello["ports"]) == 2
     assert hello["rumor"] == module.versions()["rumor"]
 

@@ -18,7 +18,7 @@ def ssh(folder: Path, script: str) -> str:
     return str(path)
 
 
-def test_greetings_of_the_machine_are_ignored_and_the_end_has_a_reason(tmp_path: Path) -> None:
+def test_greetings_are_ignored_and_the_end_has_a_reason(tmp_path: Path) -> None:
     greeting = "echo Welcome to node-a; echo '[1]'; echo '{\"hello\": 1}'; exit 3"
     connection = Connection(HOST, ssh(tmp_path, greeting))
     assert list(connection.news()) == [{"hello": 1}]
@@ -27,9 +27,9 @@ def test_greetings_of_the_machine_are_ignored_and_the_end_has_a_reason(tmp_path:
     connection.close()
     connection.close()
     connection.say(ping=True)
-    said = Connection(HOST, ssh(tmp_path, "echo no route >&2; echo >&2; exit 3"))
-    assert list(said.news()) == [] and said.why() == "no route"
-    said.close()
+    failed = Connection(HOST, ssh(tmp_path, "echo no route >&2; echo >&2; exit 3"))
+    assert list(failed.news()) == [] and failed.why() == "no route"
+    failed.close()
     silent = Connection(HOST, ssh(tmp_path, "exit 3"))
     assert list(silent.news()) == [] and silent.why().endswith("ssh ended with status 3")
     silent.close()

@@ -23,11 +23,11 @@ class Canned(Connection):
     """A connection that replays given news, and records its orders."""
 
     def __init__(self, *news: News) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.orders: list[dict[str, Any]] = []
         self._news = news
 
     def say(self, **order: Any) -> None:
-        self.told.append(order)
+        self.orders.append(order)
 
     def news(self) -> Iterator[dict[str, Any]]:
         for each in self._news:
@@ -59,7 +59,7 @@ def run(fleet: Fleet) -> int | None:
     return fleet.processes[0].poll()
 
 
-def test_only_known_files_are_written_and_only_in_the_folder_of_their_peer(tmp_path: Path) -> None:
+def test_only_known_files_are_written_to_the_folder_of_their_peer(tmp_path: Path) -> None:
     fleet = fleet_of(
         tmp_path / "run",
         piece("ledger.2.jsonl", b"{}\n"),
@@ -96,7 +96,7 @@ def test_output_of_peers_is_shown_by_line_with_control_characters_escaped(tmp_pa
     assert fleet.lines() == []
 
 
-def test_a_copy_that_cannot_be_written_is_reported_and_stops_no_peer(tmp_path: Path) -> None:
+def test_an_unwritable_copy_is_reported_and_stops_no_peer(tmp_path: Path) -> None:
     def in_the_way() -> dict[str, Any]:
         (tmp_path / "run/peers/peer-0/peer.json").mkdir()
         return piece("peer.json", b"{")
@@ -132,10 +132,10 @@ def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
     fleet.kill_all()
     fleet.kill_all()
     fleet.wait()
-    until(lambda: {"ping": True} in connection.told)
+    until(lambda: {"ping": True} in connection.orders)
     fleet.close()
     assert fleet.processes[0].poll() == -9
-    assert [each for each in connection.told if "ping" not in each][1:] == [
+    assert [each for each in connection.orders if "ping" not in each][1:] == [
         {"leave": signal.SIGTERM},
         {"kill": True},
         {"kill": True},

@@ -87,26 +87,26 @@ def test_the_ssh_command_reaches_a_machine_without_asking_questions(tmp_path: Pa
 def test_each_peer_gets_the_addresses_of_peers_on_other_machines(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, FILE), None)
     config = LaunchConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
-    told = told_by_machine(config, Path("runs/x"), made)
-    assert [told[index]["RUMOR_ID"] for index in range(4)] == [f"peer-{i}" for i in range(4)]
-    assert told[1]["RUMOR_OUT"] == "runs/x/hosts/node-a/peer-1"
-    assert told[1]["RUMOR_BIND"] == "tcp://0.0.0.0:7701"
-    assert told[1]["RUMOR_ADVERTISE"] == "tcp://node-a:7701"
-    assert told[1]["RUMOR_JOIN"] == "tcp://10.0.0.2:9000,tcp://[fd00::3]:7700,tcp://node-a:7700"
-    assert told[2]["RUMOR_ADVERTISE"] == "tcp://10.0.0.2:9000"
-    assert told[3]["RUMOR_BIND"] == "tcp://[::]:7700"
-    assert [told[index]["RUMOR_DEVICE"] for index in range(4)] == ["cuda:0", "cuda:1", "cpu", "cpu"]
+    env = told_by_machine(config, Path("runs/x"), made)
+    assert [env[index]["RUMOR_ID"] for index in range(4)] == [f"peer-{i}" for i in range(4)]
+    assert env[1]["RUMOR_OUT"] == "runs/x/hosts/node-a/peer-1"
+    assert env[1]["RUMOR_BIND"] == "tcp://0.0.0.0:7701"
+    assert env[1]["RUMOR_ADVERTISE"] == "tcp://node-a:7701"
+    assert env[1]["RUMOR_JOIN"] == "tcp://10.0.0.2:9000,tcp://[fd00::3]:7700,tcp://node-a:7700"
+    assert env[2]["RUMOR_ADVERTISE"] == "tcp://10.0.0.2:9000"
+    assert env[3]["RUMOR_BIND"] == "tcp://[::]:7700"
+    assert [env[index]["RUMOR_DEVICE"] for index in range(4)] == ["cuda:0", "cuda:1", "cpu", "cpu"]
     listed = stations(hosts(tmp_path, "node-a slots=3 device=cuda:0,cuda:3"), None)
     devices = told_by_machine(LaunchConfig(peers=3), Path("x"), listed)
     assert [devices[index]["RUMOR_DEVICE"] for index in range(3)] == ["cuda:0", "cuda:3", "cuda:0"]
-    assert (told[0]["RUMOR_KEY"], told[0]["RUMOR_FOUNDERS"]) == ("key", "1")
-    assert "RUMOR_RENDEZVOUS" not in told[0] and told[3]["EMPTY"] == ""
+    assert (env[0]["RUMOR_KEY"], env[0]["RUMOR_FOUNDERS"]) == ("key", "1")
+    assert "RUMOR_RENDEZVOUS" not in env[0] and env[3]["EMPTY"] == ""
     together = told_by_machine(LaunchConfig(peers=4, rule="allreduce"), Path("x"), made)
     assert together[3]["RUMOR_FOUNDERS"] == "4"
 
 
-def test_loopback_addresses_are_bound_as_they_are(tmp_path: Path) -> None:
+def test_peers_bind_to_loopback_addresses_unchanged(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
-    told = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
-    assert told[0]["RUMOR_BIND"] == "tcp://127.0.0.1:8000"
-    assert told[1]["RUMOR_BIND"] == "tcp://127.0.0.2:9000"
+    env = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
+    assert env[0]["RUMOR_BIND"] == "tcp://127.0.0.1:8000"
+    assert env[1]["RUMOR_BIND"] == "tcp://127.0.0.2:9000"

@@ -1,4 +1,4 @@
-"""``rumor run --hosts``: its checks, the files that come back, and what happens on an interrupt."""
+"""``rumor run --hosts``: its checks, the files that it copies back, and interrupts."""
 
 import json
 import os
@@ -108,17 +108,17 @@ def test_other_versions_an_existing_folder_and_a_wrong_ssh_are_reported(
     error = called(*words, status=2).stderr
     assert "127.0.0.1: python is 3." in error and "there and 2.7 here" in error
     assert "127.0.0.2: run/hosts/127.0.0.2/peer-1 is there already" in error
-    told = {"nowhere -F x": "--ssh: nowhere: No such file", "false": "false ended"}
-    for ssh, message in told.items():
+    errors = {"nowhere -F x": "--ssh: nowhere: No such file", "false": "false ended"}
+    for ssh, message in errors.items():
         hosts_file = ("--hosts", machines.file(), "--set", f"ssh={ssh}")
         assert message in called("run", *hosts_file, "--", "mine.py", status=2).stderr
-    machines.is_cut_off()
+    machines.cut_off_all()
     error = called(*machines.arguments("--out", "run"), "--", "mine.py").stderr
     assert "127.0.0.1: ssh: connect to host 127.0.0.1: No route to host" in error
 
 
 def test_a_dry_run_shows_the_commands_by_machine_and_contacts_none(machines: Machines) -> None:
-    machines.is_cut_off()
+    machines.cut_off_all()
     arguments = machines.arguments("--out", "run", "--dry-run", lines=["slots=2"])
     result = called(*arguments, "--", "mine.py", "--steps", "9")
     assert result.exit_code == 0, result.stderr
@@ -128,8 +128,8 @@ def test_a_dry_run_shows_the_commands_by_machine_and_contacts_none(machines: Mac
     assert re.search(r"  RUMOR_ADVERTISE=tcp://127\.0\.0\.2:\d+\n", result.stdout)
 
 
-def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> Result:
-    """Lose contact with the second machine's peer, and let the others end once it has left."""
+def lose_contact(machines: Machines, lose: Callable[[], None], more: str = "--json") -> Result:
+    """Lose contact with the second machine's peer, and let the other peers end once it has left."""
     left, over = machines.folder_of("127.0.0.2", "run", "peer-2"), machines.folder / "over"
 
     def act() -> None:
@@ -144,10 +144,10 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
 
 
 @pytest.mark.extended
-def test_peers_that_lose_the_launcher_leave_and_weight_is_not_counted(
+def test_peers_that_lose_the_launcher_leave_and_weight_is_unknown(
     machines: Machines,
 ) -> None:
-    result = lost(machines, lambda: machines.cut("127.0.0.2"), "--set=models=false")
+    result = lose_contact(machines, lambda: machines.cut("127.0.0.2"), "--set=models=false")
     assert result.exit_code == 1
     error = result.stderr.splitlines()[-1]
     assert error.startswith("error: peer-2 failed: ")

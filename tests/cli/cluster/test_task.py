@@ -19,7 +19,7 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...waiting import LIMIT_S, until
-from .. import called as command_line
+from ..called import called
 from .machines import SCRIPT, free_port
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
@@ -63,62 +63,66 @@ def in_a_folder_with_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "mine.py").write_text(SCRIPT)
 
 
-def called(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, str], *words: str) -> Result:
-    for name, value in told.items():
+def run_command(monkeypatch: pytest.MonkeyPatch, env: Mapping[str, str], *words: str) -> Result:
+    for name, value in env.items():
         monkeypatch.setenv(name, value)
-    return command_line.called("run", *words)
+    return called("run", *words)
 
 
 def test_a_dry_run_of_a_task_shows_the_settings_of_its_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = ("--set", "metrics_port=9100", "--device", "cuda:{i}", "--dry-run", "--json")
-    result = called(monkeypatch, slurm(5, 4711), *options, "--", "mine.py")
+    result = run_command(monkeypatch, slurm(5, 4711), *options, "--", "mine.py")
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)["environment"]["peer-5"]
-    assert (told["RUMOR_ID"], told["RUMOR_DEVICE"], told["RUMOR_METRICS_PORT"]) == (
+    env = json.loads(result.stdout)["environment"]["peer-5"]
+    assert (env["RUMOR_ID"], env["RUMOR_DEVICE"], env["RUMOR_METRICS_PORT"]) == (
         "peer-5",
         "cuda:1",
         "9101",
     )
-    assert told["RUMOR_OUT"] == str(Path.cwd() / "runs/slurm-4711/peers/peer-5")
-    assert (told["RUMOR_RESUME"], told["RUMOR_FOUNDERS"]) == ("1", "1")
-    assert "RUMOR_RENDEZVOUS" not in told
-    together = called(
+    assert env["RUMOR_OUT"] == str(Path.cwd() / "runs/slurm-4711/peers/peer-5")
+    assert (env["RUMOR_RESUME"], env["RUMOR_FOUNDERS"]) == ("1", "1")
+    assert "RUMOR_RENDEZVOUS" not in env
+    together = run_command(
         monkeypatch, {}, "--rule", "allreduce", "--dry-run", "--json", "--", "mine.py"
     )
-    told = json.loads(together.stdout)["environment"]["peer-5"]
-    assert told["RUMOR_FOUNDERS"] == "8" and told["RUMOR_RENDEZVOUS"].endswith("rendezvous")
-    moved = called(monkeypatch, {}, "--port", "7700", "--dry-run", "--", "mine.py")
+    env = json.loads(together.stdout)["environment"]["peer-5"]
+    assert env["RUMOR_FOUNDERS"] == "8" and env["RUMOR_RENDEZVOUS"].endswith("rendezvous")
+    moved = run_command(monkeypatch, {}, "--port", "7700", "--dry-run", "--", "mine.py")
     assert "RUMOR_ADVERTISE=tcp://127.0.0.2:7701" in moved.stdout or ":*" in moved.stdout
 
 
-def test_a_given_number_of_peers_overrides_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explicit_number_of_peers_overrides_the_scheduler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for words in (("-n", "2"), ("--scheduler", "none")):
-        result = called(monkeypatch, slurm(5, 4711), *words, "--dry-run", "--json", "--", "mine.py")
+        result = run_command(
+            monkeypatch, slurm(5, 4711), *words, "--dry-run", "--json", "--", "mine.py"
+        )
         assert "peer-1" in json.loads(result.stdout)["environment"]
-    result = called(
+    result = run_command(
         monkeypatch, {}, "-n", "2", "--scheduler", "torchrun", "--dry-run", "--", "mine.py"
     )
     assert result.exit_code == 2 and "--scheduler torchrun says how many" in result.stderr
-    result = called(monkeypatch, {}, "--scheduler", "torchrun", "--", "mine.py")
+    result = run_command(monkeypatch, {}, "--scheduler", "torchrun", "--", "mine.py")
     assert result.exit_code == 2 and "WORLD_SIZE is not set" in result.stderr
 
 
 def test_a_task_replaces_itself_with_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    became: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
-    monkeypatch.setattr(os, "execvpe", lambda *given: became.append(given))
-    result = called(monkeypatch, slurm(5, 4711), "--", "mine.py", "--steps", "3")
+    calls: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
+    monkeypatch.setattr(os, "execvpe", lambda *given: calls.append(given))
+    result = run_command(monkeypatch, slurm(5, 4711), "--", "mine.py", "--steps", "3")
     assert result.exit_code == 0, result.stderr
-    ((program, words, variables),) = became
+    ((program, words, variables),) = calls
     assert (program, *words[1:]) == (sys.executable, "mine.py", "--steps", "3")
     assert (variables["RUMOR_ID"], variables["SLURM_PROCID"]) == ("peer-5", "5")
 
 
 def test_a_list_of_addresses_makes_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"RUMOR_JOIN": f"{socket.gethostname()}:{free_port()},node-b.invalid"}
+    env = {"RUMOR_JOIN": f"{socket.gethostname()}:{free_port()},node-b.invalid"}
     options = ("--rule", "gosgd:p=0.3", "--dry-run", "--json", "--out", "runs/x", "--", "mine.py")
-    result = called(monkeypatch, told, *options)
+    result = run_command(monkeypatch, env, *options)
     assert result.exit_code == 0, result.stderr
     ((id, variables),) = json.loads(result.stdout)["environment"].items()
     assert variables["RUMOR_ID"] == id and id.startswith(socket.gethostname())
@@ -126,7 +130,7 @@ def test_a_list_of_addresses_makes_one_peer(monkeypatch: pytest.MonkeyPatch) -> 
     assert variables["RUMOR_BIND"].startswith("tcp://0.0.0.0:")
     assert (variables["RUMOR_RULE"], variables["RUMOR_FOUNDERS"]) == ("gosgd:p=0.3", "1")
     assert variables.keys().isdisjoint({"RUMOR_COUNT", "RUMOR_RENDEZVOUS"})
-    result = called(monkeypatch, told, "-n", "2", "--", "mine.py")
+    result = run_command(monkeypatch, env, "-n", "2", "--", "mine.py")
     assert result.exit_code == 2 and "once for each peer" in result.stderr
 
 
@@ -140,10 +144,10 @@ def processes() -> "Iterator[list[subprocess.Popen[bytes]]]":
         process.wait()
 
 
-def start(told: Mapping[str, str], *words: str) -> "subprocess.Popen[bytes]":
-    name = told.get("SLURM_PROCID", "torchrun")
+def start(env: Mapping[str, str], *words: str) -> "subprocess.Popen[bytes]":
+    name = env.get("SLURM_PROCID", "torchrun")
     with open(f"log-{name}.txt", "ab") as log:
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **told}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **env}
         return subprocess.Popen(words, env=env, stdout=log, stderr=log)
 
 
@@ -174,8 +178,8 @@ def test_a_requeued_job_resumes_where_it_stopped(
     before = [read_metrics(folder / "metrics.jsonl")[-1]["step"] for folder in peers]
     steps = str(max(before) + 50)
     for rank in range(2):
-        told = slurm(rank, job, 2) | {"SLURM_RESTART_COUNT": "1"}
-        processes.append(start(told, *words, steps))
+        env = slurm(rank, job, 2) | {"SLURM_RESTART_COUNT": "1"}
+        processes.append(start(env, *words, steps))
     assert [process.wait(LIMIT_S) for process in processes[2:]] == [0, 0], logs()
     for folder, step in zip(peers, before, strict=True):
         rows = [row["step"] for row in read_metrics(folder / "metrics.jsonl")]
@@ -189,16 +193,16 @@ def test_scripts_started_by_torchrun_form_one_swarm(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run")
-    told = {"RUMOR_LINGER_S": str(LIMIT_S), "RUMOR_DEVICE": "cpu"}
+    env = {"RUMOR_LINGER_S": str(LIMIT_S), "RUMOR_DEVICE": "cpu"}
     words = ("--standalone", "--nproc-per-node", "2", "mine.py", "--steps", "40")
-    processes.append(start(told, *torchrun, *words))
+    processes.append(start(env, *torchrun, *words))
     assert processes[0].wait(LIMIT_S) == 0, logs()
     assert "taking part as peer-0 of 2" in logs() and "taking part as peer-1 of 2" in logs()
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_one_command_line_founds_a_swarm_admits_late_peers_and_restarts_killed_ones(
+def test_one_command_line_founds_joins_and_restarts(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     with ExitStack() as stack:
@@ -206,24 +210,24 @@ def test_one_command_line_founds_a_swarm_admits_late_peers_and_restarts_killed_o
         for each in sockets:
             each.bind(("127.0.0.1", 0))
         ports = [each.getsockname()[1] for each in sockets]
-    told = {"RUMOR_JOIN": ",".join(f"localhost:{port}" for port in ports)}
+    env = {"RUMOR_JOIN": ",".join(f"localhost:{port}" for port in ports)}
     options = ("--timing", "local", "--set", "log_every=5", "--out", "run", "--resume")
     script = ("python", "mine.py", "--steps", "100", "--until", "over")
     line = (*RUMOR, "run", *options, "--", *script)
     peers = [Path(f"run/peers/localhost-{port}") for port in ports]
     # Two processes that start together take places in either order.
-    processes += [start(told, *line), start(told, *line)]
+    processes += [start(env, *line), start(env, *line)]
     until(lambda: have_trained(peers[:2], 20), "two train")
-    processes.append(start(told, *line))
+    processes.append(start(env, *line))
     until(lambda: have_trained(peers, 20), "three train")
     processes[0].kill()
     processes[0].wait()
-    processes.append(start(told, *line))
+    processes.append(start(env, *line))
     until(lambda: logs().count("taking part") == 4, "one is back")
     Path("over").touch()
     assert [process.wait(LIMIT_S) for process in processes[1:]] == [0, 0, 0], logs()
     reports = [json.loads((each / "peer.json").read_text()) for each in peers]
     assert [report["state"] for report in reports] == ["finished"] * 3
-    said = logs()
-    assert said.count("loading torch") == 4 and said.count("founded a swarm") == 1
-    assert said.count("joined: the model is now a copy of") == 3
+    output = logs()
+    assert output.count("loading torch") == 4 and output.count("founded a swarm") == 1
+    assert output.count("joined: the model is now a copy of") == 3

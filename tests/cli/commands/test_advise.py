@@ -63,9 +63,9 @@ def test_advice_for_described_hosts_ends_with_the_command_to_start(tmp_path: Pat
     assert Path("a/advice.png").is_file() and Path("a/report.html").is_file()
     again = advise("--hosts", "3x fast, slow*4", *options, "100", "--resume", "--json")
     assert "nothing is left to compute" in again.stderr
-    told = json.loads(again.stdout)
-    assert told["target"] == 100 and told["out"] == "a" and told["start"].startswith(line)
-    assert {each["topology"] for each in told["candidates"]} == {
+    advice = json.loads(again.stdout)
+    assert advice["target"] == 100 and advice["out"] == "a" and advice["start"].startswith(line)
+    assert {each["topology"] for each in advice["candidates"]} == {
         "ring",
         "torus",
         "exponential",
@@ -83,7 +83,7 @@ def test_a_candidate_that_fails_is_in_the_table() -> None:
 
 
 @pytest.mark.extended
-def test_a_measured_run_of_one_machine_is_launched(tmp_path: Path) -> None:
+def test_advice_for_a_run_on_one_machine_is_a_launch_command(tmp_path: Path) -> None:
     leave_run(tmp_path / "run", (0.1, 0.1, 0.3))
     shown = advise("run", *ALONE, "--steps", "20", "--jobs", "1", "--target", "100")
     assert "note: all peers ran on one machine" in shown.stderr

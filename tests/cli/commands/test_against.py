@@ -16,14 +16,14 @@ from ...sim.results.test_compare import simulated
 from ..called import called
 
 
-def test_the_status_says_whether_runs_agree_and_the_table_where_they_differ(
+def test_the_exit_status_and_the_table_report_differences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, perfect = made_up(workers=4, points=301), simulated()
-    sketched = {"consensus_distance": np.full(301, 0.35)}
+    distances = {"consensus_distance": np.full(301, 0.35)}
     whole = Run(
         summary=run.summary | {"seed": 1},
-        series={**run.series, **perfect.series, **sketched},
+        series={**run.series, **perfect.series, **distances},
         workers={**run.workers, **perfect.workers},
     )
     monkeypatch.setattr("rumor.cli.commands.simulate._run", lambda config: whole)
@@ -40,9 +40,9 @@ def test_the_status_says_whether_runs_agree_and_the_table_where_they_differ(
         assert name in shown.stdout
     row = next(line for line in shown.stdout.splitlines() if line.startswith("time to 0.99"))
     assert row.split()[3:5] == ["never", "never"]
-    said = json.loads(compare(tmp_path / "live", "--json", out="again").stdout)["comparison"]
-    (rate,) = (each for each in said["figures"] if each["name"] == "steps/s")
-    assert said["agrees"] is rate["agrees"] is True and rate["ratio"] == pytest.approx(1.0)
+    comparison = json.loads(compare(tmp_path / "live", "--json", out="again").stdout)["comparison"]
+    (rate,) = (each for each in comparison["figures"] if each["name"] == "steps/s")
+    assert comparison["agrees"] is rate["agrees"] is True and rate["ratio"] == pytest.approx(1.0)
     shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)), out="other")
     assert shown.exit_code == 1
     assert "Not within 20 %: steps/s of peer-3." in shown.stdout
@@ -50,7 +50,9 @@ def test_the_status_says_whether_runs_agree_and_the_table_where_they_differ(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_run_is_compared_with_its_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     pace = ["--set", "step_s_min=0.02", "--slow", "1:10", "--set", "eval_every=5"]
     against = ["--against", "live", "--set", "time_to=0.5", "--json"]
@@ -62,9 +64,9 @@ def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.Monk
         with forked_peers():
             done = called(*command)
     # On a busy machine the prediction may be off; no agreement is asserted.
-    said = json.loads(done.stdout)["comparison"]
-    by_name = {figure["name"]: figure for figure in said["figures"]}
-    assert said["differences"] == []
+    comparison = json.loads(done.stdout)["comparison"]
+    by_name = {figure["name"]: figure for figure in comparison["figures"]}
+    assert comparison["differences"] == []
     assert by_name["steps/s of peer-0"]["simulated"] > by_name["steps/s of peer-1"]["simulated"]
     for name in ("steps/s", "bytes/s", "time to 0.5", "consensus distance", "final accuracy"):
         assert by_name[name]["live"] > 0

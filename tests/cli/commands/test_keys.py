@@ -20,7 +20,7 @@ def folder(in_empty_folder: Path) -> Path:
     return in_empty_folder
 
 
-def listed() -> list[str]:
+def listed_names() -> list[str]:
     shown = json.loads(rumor("keys", "show", "roster", "--json").splitlines()[-1])
     return [each["name"] for each in shown["machines"]]
 
@@ -28,29 +28,29 @@ def listed() -> list[str]:
 def test_printed_lines_can_be_added_and_revoked(folder: Path) -> None:
     lines = rumor("keys", "make", "m2.key", "m3.key").splitlines()
     assert [line.split()[0] for line in lines] == ["m2", "m3"]
-    told = rumor("keys", "add", "roster", *" ".join(lines).split(), "--key", "m1.key")
-    assert told.splitlines()[0] == "version 2, signed by m1" and told.splitlines()[2:] == lines
-    assert told == rumor("keys", "show", "roster")
+    output = rumor("keys", "add", "roster", *" ".join(lines).split(), "--key", "m1.key")
+    assert output.splitlines()[0] == "version 2, signed by m1" and output.splitlines()[2:] == lines
+    assert output == rumor("keys", "show", "roster")
     rumor("keys", "revoke", "roster", "m2", lines[1].split()[1], "--key", "m1.key")
-    assert listed() == ["m1"]
+    assert listed_names() == ["m1"]
     for name in ("m1.key", "m2.key"):
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_json_describes_keys_and_rosters(folder: Path) -> None:
-    (told,) = json.loads(rumor("keys", "make", "x.key", "--name", "peer-*", "--json"))["keys"]
-    assert (told["file"], told["name"]) == ("x.key", "peer-*")
-    rumor("keys", "add", "roster", "peer-*", told["key"], "--key", "m1.key")
-    assert listed() == ["m1", "peer-*"]
+    (key,) = json.loads(rumor("keys", "make", "x.key", "--name", "peer-*", "--json"))["keys"]
+    assert (key["file"], key["name"]) == ("x.key", "peer-*")
+    rumor("keys", "add", "roster", "peer-*", key["key"], "--key", "m1.key")
+    assert listed_names() == ["m1", "peer-*"]
 
 
 def test_a_revoked_owner_can_still_sign(folder: Path) -> None:
-    told = rumor("keys", "revoke", "roster", "m1", "--key", "m1.key")
-    assert told.startswith("version 2, signed by ") and not listed()
+    output = rumor("keys", "revoke", "roster", "m1", "--key", "m1.key")
+    assert output.startswith("version 2, signed by ") and not listed_names()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("keys init roster --key m1.key", "is there already"),
         ("keys init other --key nobody.key", "cannot be read"),
@@ -66,18 +66,18 @@ def test_a_revoked_owner_can_still_sign(folder: Path) -> None:
         ("peer --key roster --roster roster", "run chmod 600"),
     ],
 )
-def test_errors_take_one_line(folder: Path, words: str, said: str) -> None:
-    told = rumor(*shlex.split(words), status=2)
-    assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
+def test_errors_take_one_line(folder: Path, words: str, message: str) -> None:
+    output = rumor(*shlex.split(words), status=2)
+    assert message in output and output.startswith("error: ") and len(output.splitlines()) == 1
 
 
 def test_an_unwritable_roster_gives_status_1(folder: Path) -> None:
-    told = rumor("keys", "init", "no/where", "--key", "m1.key", status=1)
-    assert told.startswith("error: ") and "no/where" in told
+    output = rumor("keys", "init", "no/where", "--key", "m1.key", status=1)
+    assert output.startswith("error: ") and "no/where" in output
 
 
 def test_a_launch_needs_a_key_for_all_its_peers(folder: Path) -> None:
     keys = ("--set=key=m1.key", "--set=roster=roster")
-    told = rumor("launch", "--peers", "2", "--out", "run", *keys, status=2)
-    assert "lists --key m1.key as m1" in told and "its owner adds the key as 'peer-*'" in told
+    output = rumor("launch", "--peers", "2", "--out", "run", *keys, status=2)
+    assert "lists --key m1.key as m1" in output and "its owner adds the key as 'peer-*'" in output
     assert not (folder / "run").exists()

@@ -34,7 +34,7 @@ def test_peers_are_merged_by_weight(tmp_path: Path) -> None:
     assert "left out" not in stdout
 
 
-def test_the_folder_of_a_run_stands_for_all_its_peers_with_weight_that_did_not_fail(
+def test_a_run_folder_merges_its_peers_that_have_weight_and_did_not_fail(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
@@ -63,7 +63,7 @@ def test_models_of_two_swarms_are_refused_with_the_peers_of_each(tmp_path: Path)
     assert "2 swarms" in stderr and "a; b" in stderr and f"rumor merge {tmp_path}/a -o" in stderr
 
 
-def test_incompatible_models_are_reported(tmp_path: Path) -> None:
+def test_a_large_difference_between_models_is_reported(tmp_path: Path) -> None:
     near, far = peer(tmp_path / "near", 1.0005, 1), peer(tmp_path / "far", 1.1, 1)
     one, out = peer(tmp_path / "a", 1.0, 1), tmp_path / "m.safetensors"
     assert "of their norm" not in merge(one, near, "-o", out)[1]
@@ -80,7 +80,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert load_file(out)["x"][0] == 1
 
 
-def test_folders_without_a_model_and_an_output_that_cannot_be_written_are_refused(
+def test_folders_without_a_model_and_unwritable_outputs_are_refused(
     tmp_path: Path,
 ) -> None:
     one = peer(tmp_path / "a", 1.0, 1)

@@ -29,7 +29,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks_to_leave_and_the_second_kills(number: signal.Signals) -> None:
+def test_the_first_signal_requests_a_leave_and_the_second_kills(number: signal.Signals) -> None:
     stop = threading.Event()
     stop_on_signals(stop)
     assert not stop.is_set()
@@ -38,10 +38,10 @@ def test_the_first_signal_asks_to_leave_and_the_second_kills(number: signal.Sign
     assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-Asked = list[tuple[RunConfig, PeerConfig]]
+Configs = list[tuple[RunConfig, PeerConfig]]
 
 
-def typed(*arguments: str) -> None:
+def run_peer(*arguments: str) -> None:
     called("peer", *arguments, status=0)
 
 
@@ -66,13 +66,15 @@ FIRST = (
 )
 
 
-def test_one_command_line_begins_and_resumes(asked: Asked, tmp_path: Path) -> None:
+def test_one_command_line_starts_and_resumes_a_peer(
+    captured_configs: Configs, tmp_path: Path
+) -> None:
     out = tmp_path / "a"
     again = (*FIRST, f"--set=rendezvous={tmp_path / 'r'}", f"--out={out}", "--resume")
-    typed(*again)
+    run_peer(*again)
     (out / "life.json").touch()
-    typed(*again)
-    (first, first_peer), (second, second_peer) = asked
+    run_peer(*again)
+    (first, first_peer), (second, second_peer) = captured_configs
     rule = first_peer.make_rule()
     assert replace(second_peer, rule=rule) == replace(first_peer, rule=rule)
     assert second_peer.make_rule().p == 0.3  # type: ignore[attr-defined]
@@ -84,21 +86,21 @@ def test_one_command_line_begins_and_resumes(asked: Asked, tmp_path: Path) -> No
     assert (second.total_steps, second.lr_schedule) == (9000, "linear")
 
 
-def test_a_peer_that_only_dials_out_does_not_listen(asked: Asked) -> None:
-    typed("--bind=none")
-    assert [peer.bind for _, peer in asked] == [None]
+def test_a_peer_that_only_dials_out_does_not_listen(captured_configs: Configs) -> None:
+    run_peer("--bind=none")
+    assert [peer.bind for _, peer in captured_configs] == [None]
 
 
 @pytest.mark.live
-def test_from_the_command_line_to_the_end_twice(
+def test_a_peer_finishes_and_resumes_with_more_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The command may change its own process, but a test must not change pytest's.
     monkeypatch.setattr("rumor.cli.commands.peer.stop_on_signals", lambda stop: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
     monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda **_: False)
-    given = ["peer", "--task=quadratic", "--json", f"--out={tmp_path / 'a'}", "--resume"]
+    command = ["peer", "--task=quadratic", "--json", f"--out={tmp_path / 'a'}", "--resume"]
     for steps in (20, 30):
-        report = json.loads(called(*given, f"--steps={steps}", status=0).stdout.splitlines()[-1])
-        told = [report[name] for name in ("steps", "swarm_steps", "state")]
-        assert told == [steps, steps, "finished"]
+        report = json.loads(called(*command, f"--steps={steps}", status=0).stdout.splitlines()[-1])
+        found = [report[name] for name in ("steps", "swarm_steps", "state")]
+        assert found == [steps, steps, "finished"]

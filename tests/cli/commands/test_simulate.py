@@ -35,15 +35,15 @@ class Fake:
     """Replaces the simulation: reports progress and returns a made-up run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[SimulationConfig] = []
+        self.requests: list[SimulationConfig] = []
         self.run = made_up(points=5)
-        self.tell = [Progress(100, 400, 2.0, 6.0, 0.5, 0.8)]
+        self.updates = [Progress(100, 400, 2.0, 6.0, 0.5, 0.8)]
         self.error: BaseException | None = None
         monkeypatch.setattr(rumor.sim, "simulate", self)
 
     def __call__(self, config: SimulationConfig, *, progress: Callable[[Progress], None]) -> Run:
-        self.asked.append(config)
-        for one in self.tell:
+        self.requests.append(config)
+        for one in self.updates:
             progress(one)
         if self.error is not None:
             raise self.error
@@ -62,14 +62,14 @@ def rows(**changes: Any) -> dict[str, tuple[str, str]]:
 
 def test_storms_are_listed(fake: Fake) -> None:
     done = simulate("--storm", "list")
-    assert done.exit_code == 0 and not fake.asked
+    assert done.exit_code == 0 and not fake.requests
     assert all(f"{name} " in done.stdout for name in STORMS)
 
 
 @pytest.mark.parametrize("settings", [{}, {"exact": True}])
 def test_settings_match_those_of_the_python_function(fake: Fake, settings: dict[str, Any]) -> None:
     assert simulate("--set=plot=false", *(f"--set={name}" for name in settings)).exit_code == 0
-    assert fake.asked == [SimulationConfig(**settings)]
+    assert fake.requests == [SimulationConfig(**settings)]
 
 
 @pytest.mark.extended
@@ -94,8 +94,8 @@ def test_json_is_the_only_line_on_stdout(fake: Fake) -> None:
     assert not Path("run/training.png").exists()
 
 
-def test_a_refusal_of_the_simulation_is_an_error_of_one_or_two_lines(fake: Fake) -> None:
-    fake.tell, fake.error = [], ConfigError("this needs 90 GiB and 8 GiB are free:\ntake fewer")
+def test_a_config_error_takes_one_or_two_lines(fake: Fake) -> None:
+    fake.updates, fake.error = [], ConfigError("this needs 90 GiB and 8 GiB are free:\ntake fewer")
     result = simulate()
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.endswith("error: this needs 90 GiB and 8 GiB are free:\ntake fewer\n")
@@ -118,21 +118,21 @@ def test_ctrl_c_and_sigterm_keep_nothing(fake: Fake, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "message"),
     [
         (KeyboardInterrupt(), 130, "while the files were written"),
         (OSError(28, "No space"), 1, "error: run cannot be written: No space; no file was kept\n"),
     ],
 )
 def test_a_run_that_cannot_be_written_is_still_shown(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, said: str
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, message: str
 ) -> None:
     def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr("rumor.sim.results.run.save_model", fail)
     result = simulate("--out", "run", "--set=plot=false", "--json")
-    assert result.exit_code == status and said in result.stderr and not Path("run").exists()
+    assert result.exit_code == status and message in result.stderr and not Path("run").exists()
     assert status == 130 or json.loads(result.stdout)["out"] is None
 
 
@@ -144,7 +144,7 @@ def test_a_run_that_lost_weight_fails_and_is_kept(fake: Fake) -> None:
     assert Path("run/summary.json").exists()
 
 
-def test_a_run_fails_if_all_workers_diverge_and_reports_it_if_one_does(fake: Fake) -> None:
+def test_a_run_fails_only_if_all_workers_diverge(fake: Fake) -> None:
     fake.run = made_up(workers=2, points=3, stopped=["peer-0", "peer-1"], loss=None)
     result = simulate("--set=plot=false")
     assert result.exit_code == 1 and "all workers diverged" in result.stderr
@@ -154,7 +154,7 @@ def test_a_run_fails_if_all_workers_diverge_and_reports_it_if_one_does(fake: Fak
     assert not complaint(fake.run.summary)
 
 
-def test_the_table_says_when_accuracies_were_reached_or_that_they_were_not() -> None:
+def test_the_table_shows_when_each_accuracy_was_reached() -> None:
     assert rows()["reached after"] == (
         "6 s",
         "to accuracy 0.95; 0.5 after 1 s, 0.9 after 4 s; 0.99 never",
@@ -203,7 +203,7 @@ def test_the_remaining_time_is_estimated_from_progress(
     assert time_left(part(progress, time_s), progress.wall_s) == left
 
 
-def test_progress_says_starting_before_the_first_step_and_reports_extra_steps() -> None:
+def test_progress_reports_the_start_and_extra_steps() -> None:
     assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
     words = "step 405 (400 planned), virtual time 2.5 s"
     assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
@@ -214,8 +214,8 @@ def test_compilation_in_the_first_run_is_announced_at_once() -> None:
     stream = io.StringIO()
     with display_on(stream, "digits on 4 workers") as show:
         show(Progress(0, 400, 0.0, 0.0, None, None, compiles=True))
-        said = stream.getvalue().splitlines()
-    assert said[1:] == ["compiling once for later runs, then trying a few steps"]
+        lines = stream.getvalue().splitlines()
+    assert lines[1:] == ["compiling once for later runs, then trying a few steps"]
 
 
 def test_a_real_run_has_the_documented_keys_and_can_be_loaded() -> None:
@@ -266,7 +266,7 @@ def test_a_model_in_a_file_can_be_simulated(own_model: None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "message"),
     [
         (["mynet.py:wrong"], 1, "gave a tuple of 2, and the loss raised TypeError: cross_entropy"),
         (["mynet.py:mak"], 2, "has no function or class 'mak'; it has make, wrong"),
@@ -274,16 +274,16 @@ def test_a_model_in_a_file_can_be_simulated(own_model: None) -> None:
         (["mynet.py:make", "--task", "digits"], 2, "are both given: give one"),
     ],
 )
-def test_a_wrong_model_is_an_error_of_one_or_two_lines(
-    own_model: None, arguments: list[str], status: int, told: str
+def test_an_invalid_model_is_reported_in_one_or_two_lines(
+    own_model: None, arguments: list[str], status: int, message: str
 ) -> None:
     result = simulate(*arguments, "-n", "2", "--steps", "2")
     error = result.stderr[result.stderr.index("error: ") :]
-    assert (result.exit_code, result.stdout) == (status, "") and told in error
+    assert (result.exit_code, result.stdout) == (status, "") and message in error
     assert error.count("\n") <= 2
 
 
-def test_the_cost_of_a_run_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_estimated_cost_of_a_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     cost = Cost(
         steps=60_000,
         steps_per_s=100.0,
@@ -292,14 +292,14 @@ def test_the_cost_of_a_run_is_announced(capsys: pytest.CaptureFixture[str]) -> N
         engine="loop",
         engine_why="asked for",
     )
-    told = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
-    assert describe_cost(cost) == told
+    description = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
+    assert describe_cost(cost) == description
     assert "measurements take 2.2 h of it, less with eval_every, tested" in describe_cost(
         replace(cost, measuring_s=8000.0)
     )
     with display_on(sys.stderr, "mine") as show:
         show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
-    assert told in capsys.readouterr().err
+    assert description in capsys.readouterr().err
 
 
 def test_a_run_reserves_its_own_new_folder_from_the_start(
@@ -307,16 +307,16 @@ def test_a_run_reserves_its_own_new_folder_from_the_start(
 ) -> None:
     monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
     seen: list[list[str]] = []
-    run, asked = fake.run, ("--task=my.tasks:make", "--set=plot=false")
+    run, arguments = fake.run, ("--task=my.tasks:make", "--set=plot=false")
 
     def another_starts(config: SimulationConfig, *, progress: object, **_: object) -> Run:
         seen.append(sorted(path.name for path in Path("runs").iterdir()))
         if len(seen) == 1:
-            assert simulate(*asked).exit_code == 0
+            assert simulate(*arguments).exit_code == 0
         return run
 
     monkeypatch.setattr(rumor.sim, "simulate", another_starts)
-    assert simulate(*asked).exit_code == 0
+    assert simulate(*arguments).exit_code == 0
     first = "sim-my.tasks-make-now"
     assert seen == [[first], [first, f"{first}-2"]]
     assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])

@@ -56,14 +56,14 @@ def test_a_report_is_written_unless_switched_off() -> None:
     assert not Path("b/report.html").exists()
 
 
-def test_json_is_one_line_and_nothing_else_on_stdout() -> None:
+def test_json_is_the_only_line_on_stdout() -> None:
     done = run("--json", "--target", "0.5")
     (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert (told["trials"], told["finished"], told["failures"]) == (4, 4, {})
-    assert told["target"] == 0.5
-    assert set(told["rankings"][0]["order"]) == {"ring", "complete"}
-    assert (told["out"], told["report"]) == ("runs/study-mine", None)
+    summary = json.loads(line)
+    assert (summary["trials"], summary["finished"], summary["failures"]) == (4, 4, {})
+    assert summary["target"] == 0.5
+    assert set(summary["rankings"][0]["order"]) == {"ring", "complete"}
+    assert (summary["out"], summary["report"]) == ("runs/study-mine", None)
 
 
 def test_a_dry_run_lists_the_trials_and_writes_nothing() -> None:
@@ -81,7 +81,7 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing() -> None:
     assert "4 finished before: nothing is left to compute" in again.stderr
 
 
-def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
+def test_built_in_studies_are_listed_and_can_be_copied() -> None:
     done = study("--list")
     assert done.exit_code == 0
     assert {"graphs", "scale"} <= {line.split()[0] for line in done.stdout.splitlines()[1:] if line}
@@ -126,7 +126,7 @@ def failing(error: BaseException) -> Callable[[], object]:
     return fail
 
 
-def terminated() -> None:
+def terminate() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -137,8 +137,8 @@ def terminated() -> None:
         (3, failing(KeyboardInterrupt()), 130, "stopped"),
         (3, failing(TransportError("Dask failed: it is gone")), 1, "Dask failed: it is gone"),
         (3, failing(OSError(errno.ENOSPC, "No space left")), 1, "No space left"),
-        (1, terminated, 130, "error: stopped; "),
-        (2, terminated, 130, "error: stopped; "),
+        (1, terminate, 130, "error: stopped; "),
+        (2, terminate, 130, "error: stopped; "),
     ],
 )
 def test_finished_trials_are_kept_however_a_study_ends(
@@ -160,7 +160,7 @@ def test_finished_trials_are_kept_however_a_study_ends(
     assert again.exit_code == 0 and (trial == 1 or f"{trial - 1} finished before" in again.stderr)
 
 
-# In the first of the trials, it ends the study.
+# The first trial ends the study.
 ENDS_THE_STUDY = "seed or os.kill(os.getppid(), signal.SIGTERM) or time.sleep(600)"
 
 
@@ -171,9 +171,9 @@ def test_sigterm_leaves_no_process_and_no_library_warning() -> None:
     Path("mine.toml").write_text(OWN_STUDY)
     log = Path("log.txt")
     status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
-    said = log.read_text()
-    assert status == 130, said
-    assert "error: stopped; " in said and "leaked" not in said and "Traceback" not in said
+    output = log.read_text()
+    assert status == 130, output
+    assert "error: stopped; " in output and "leaked" not in output and "Traceback" not in output
 
 
 def test_unwritable_tables_lose_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def progress(**changes: Any) -> StudyProgress:
     return StudyProgress(**usual | changes)
 
 
-def test_progress_tells_failures_remaining_time_and_the_last_trial() -> None:
+def test_progress_shows_failures_remaining_time_and_the_last_trial() -> None:
     (trial, *_) = small_study().trials()
     assert progress_words(progress(trial=trial)) == "about 5 min left, last ring, seed 0"
     assert progress_words(progress(failed=2, left_s=None)) == "2 failed"
@@ -225,7 +225,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
-def test_trials_that_did_not_fit_the_time_are_empty_in_the_tables() -> None:
+def test_trials_beyond_the_time_limit_have_no_rows() -> None:
     done = run("--hours", "1e-9")
     assert done.exit_code == 0, done.output
     assert Path("runs/study-mine/summary.csv").read_text().count("\n") == 1

@@ -52,11 +52,11 @@ def test_the_table_explains_its_figures() -> None:
         ("epidemic-local", 8, "±"),
     ],
 )
-def test_a_fact_in_words(spec: str, n: int, words: str) -> None:
+def test_facts_are_explained_in_words(spec: str, n: int, words: str) -> None:
     assert words in topology(spec, "-n", str(n)).stdout
 
 
-def test_a_file_determines_number_and_names_of_nodes(cluster: Path) -> None:
+def test_a_file_defines_the_number_and_names_of_nodes(cluster: Path) -> None:
     shown = topology(f"file:path={cluster}").stdout
     assert "n = 4" in shown and "splits the graph: b, c" in shown
     assert answer(f"file:path={cluster}")["articulation_points"] == [1, 2]
@@ -96,7 +96,7 @@ def test_advice_shows_the_best_first_and_unfit_families_last() -> None:
     assert not worst["fits"] and worst["facts"] is None and worst["why"]
 
 
-def no_disk(*_: object) -> None:
+def fill_disk(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
 
@@ -104,7 +104,7 @@ def no_disk(*_: object) -> None:
 def test_facts_are_shown_even_if_the_picture_fails(
     more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rumor.topology.drawing.draw", no_disk)
+    monkeypatch.setattr("rumor.topology.drawing.draw", fill_disk)
     picture = tmp_path / "ring.png"
     result = topology("ring", "-n", "8", "--draw", picture, *more)
     assert result.exit_code == 1 and "effective" in result.stdout

@@ -84,16 +84,16 @@ def test_the_picture_is_drawn_even_if_a_method_has_no_rows(story: Story, tmp_pat
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_both_methods_go_through_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
-    told = called("demo", "--seconds=12", f"--out={tmp_path / 'run'}", "--json", status=0)
-    summary = json.loads(told.stdout)
+def test_both_methods_survive_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
+    result = called("demo", "--seconds=12", f"--out={tmp_path / 'run'}", "--json", status=0)
+    summary = json.loads(result.stdout)
     swarm = summary["swarm"]
     assert swarm["weight_units_total"] == swarm["weight_units_expected"]
     assert [peer["state"] for peer in swarm["peers_detail"]] == ["left"] * 5
     assert [peer["lives"] for peer in swarm["peers_detail"]] == [1, 2, 1, 1, 1]
-    # All-reduce was down completely, and has started again.
-    said = [each["what"] for fault in summary["faults"] for each in fault["done"]]
-    assert {f"rank-{n} restarts from its last checkpoint" for n in range(4)} <= {*said}
+    # All-reduce was down completely and has restarted.
+    actions = [each["what"] for fault in summary["faults"] for each in fault["done"]]
+    assert {f"rank-{n} restarts from its last checkpoint" for n in range(4)} <= {*actions}
     assert all(speed > 0 for speed in summary["rumor"]["steps_per_s"].values())
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"rumor", "all-reduce", "summary.json", "demo.png"}

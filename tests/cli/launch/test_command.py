@@ -33,7 +33,7 @@ def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_nothing(monkeypatch)
 
 
-def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
+def set_fates(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
     named = {peer.replace("_", "-"): fate for peer, fate in fates.items()}
     monkeypatch.setenv("FAKE_FATES", json.dumps(named))
 
@@ -102,7 +102,7 @@ def test_loggers_are_closed_if_a_run_fails(tmp_path: Path, monkeypatch: pytest.M
 def test_a_run_in_which_no_peer_finished_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fate(monkeypatch, peer_0="kill", peer_1="fail", peer_2="refuse")
+    set_fates(monkeypatch, peer_0="kill", peer_1="fail", peer_2="refuse")
     summary = run_fakes(tmp_path / "run", peers=3, steps=100)
     assert complaint(summary).startswith("peer-1 failed: the loss is not finite; peer-2 failed: ")
     assert summary["digest"] is None and summary["accuracy"] is None
@@ -113,7 +113,7 @@ def test_a_run_in_which_no_peer_finished_fails(
 def test_without_a_terminal_progress_goes_to_stderr_in_plain_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fate(monkeypatch, peer_1="kill")
+    set_fates(monkeypatch, peer_1="kill")
     run_fakes(tmp_path / "run", peers=2, steps=100)
     stdout, stderr = capfd.readouterr()
     assert stdout == ""
@@ -124,8 +124,8 @@ def test_without_a_terminal_progress_goes_to_stderr_in_plain_lines(
     assert news == ["peer-1 killed at step 50: SIGKILL"]
 
 
-def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Let the disk be full when files of these names are moved into place."""
+def fill_disk(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Simulate a full disk when files with these names are moved into place."""
 
     def full(draft: Path, path: Path) -> None:
         if path.name in names:
@@ -139,8 +139,8 @@ def test_with_a_full_disk_the_result_is_shown_and_the_folder_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("model.safetensors", "summary.json", "training.png")
-    no_room(monkeypatch, *names)
-    fate(monkeypatch, peer_1="fail")
+    fill_disk(monkeypatch, *names)
+    set_fates(monkeypatch, peer_1="fail")
     # Real peers would take seconds to load.
     fakes = lambda *given: replace(training_job(*given), command=FAKE_PEER)  # noqa: E731
     monkeypatch.setattr(launch, "training_job", fakes)
@@ -149,10 +149,10 @@ def test_with_a_full_disk_the_result_is_shown_and_the_folder_named(
     assert "peer-1 failed at step 30 (the loss is not finite)" in done.stdout
     # Failures are reported before results.
     assert 0 < done.stdout.find("peer-1 failed: ") < done.stdout.find("Weight is exact")
-    *_, said = done.stderr.splitlines()
+    *_, error = done.stderr.splitlines()
     failed = "error: peer-1 failed: the loss is not finite; not written to run: model"
-    assert said.startswith(failed)
-    assert all(f"{name} (No space left on device)" in said for name in names)
+    assert error.startswith(failed)
+    assert all(f"{name} (No space left on device)" in error for name in names)
     assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
 
 
@@ -169,7 +169,7 @@ def test_a_failing_logger_only_causes_a_warning(
 def test_killed_and_failed_peers_are_named_and_the_others_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fate(monkeypatch, peer_0="fail", peer_2="kill")
+    set_fates(monkeypatch, peer_0="fail", peer_2="kill")
     summary = run_fakes(tmp_path / "run", steps=100)
     assert complaint(summary) == "peer-0 failed: the loss is not finite"
     failed, killed = summary["dead"]
@@ -185,31 +185,31 @@ def test_killed_and_failed_peers_are_named_and_the_others_merged(
     assert torch.equal(model["weight"], torch.full((1, 32), 2.0))
 
 
-def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
-    """Faults of a run of two peers that train until they are done, and of all that follow.
+def prepare_faults(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
+    """Return faults of a run of two peers, and make all its peers train to their end.
 
-    Nobody takes its last steps before the faults of the first second have fallen.
+    No peer takes its last steps before the faults of the first second have happened.
     """
-    fallen, update = Path("fallen").absolute(), FaultInjector.update
+    happened, update = Path("happened").absolute(), FaultInjector.update
 
     def updated(injector: FaultInjector) -> list[str]:
         news = update(injector)
         if all(record["done"] for record in injector.records if record["at_s"] < 1):
-            fallen.touch()
+            happened.touch()
         return news
 
     monkeypatch.setattr(FaultInjector, "update", updated)
-    monkeypatch.setenv("FAKE_HOLD", str(fallen))
+    monkeypatch.setenv("FAKE_HOLD", str(happened))
     names = ("peer-0", "peer-1", "join-1")
     monkeypatch.setenv("FAKE_FATES", json.dumps(dict.fromkeys(names, "train")))
     return resolve(read_faults(json.dumps(faults)), ["peer-0", "peer-1"])
 
 
 @pytest.mark.extended
-def test_all_peers_are_killed_at_once_and_return_without_state(
+def test_peers_killed_at_once_restart_without_their_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faults = with_file(monkeypatch, fault(0.1, "mass-restart", for_s=0.3, state="lost"))
+    faults = prepare_faults(monkeypatch, fault(0.1, "mass-restart", for_s=0.3, state="lost"))
     summary = run_fakes(tmp_path / "run", peers=2, steps=400, faults=faults)
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
     dead = [(each["id"], each["life"]) for each in summary["dead"]]
@@ -221,19 +221,19 @@ def test_all_peers_are_killed_at_once_and_return_without_state(
 
 
 @pytest.mark.extended
-def test_a_peer_restarts_in_its_folder_a_newcomer_counts_and_a_leaver_is_not_dead(
+def test_restarted_new_and_departed_peers_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     given = fault(0.1, "crash", 1), fault(0.2, "restart", 1), fault(0.3, "join")
-    faults = with_file(monkeypatch, *given, fault(0.4, "leave", 0), fault(60, "heal"))
+    faults = prepare_faults(monkeypatch, *given, fault(0.4, "leave", 0), fault(60, "heal"))
     summary = run_fakes(tmp_path / "run", peers=2, steps=800, faults=faults)
     assert not complaint(summary)
     lives = {peer["id"]: (peer["state"], peer["lives"]) for peer in summary["peers_detail"]}
     finished = {"peer-1": ("finished", 2), "join-1": ("finished", 1)}
     assert lives == {"peer-0": ("left", 1)} | finished
     (dead,) = summary["dead"]
-    told = {"id": "peer-1", "life": 1, "state": "killed", "why": "SIGKILL"}
-    assert dead.items() >= told.items()
+    expected = {"id": "peer-1", "life": 1, "state": "killed", "why": "SIGKILL"}
+    assert dead.items() >= expected.items()
     assert dead["weight_units"] == summary["ledger"]["died"] == 2**40 and dead["step"] < 800
     assert summary["weight_units_total"] == summary["weight_units_expected"]
     whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]

@@ -8,7 +8,7 @@ from rumor.cli.launch.config import LaunchConfig, Place
 from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 
-from .fakes import checked, places_of
+from .fakes import checked_job, places_of
 
 
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
@@ -17,8 +17,8 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     assert config.slowness() == {0: 1.5, 2: 4.0}
     places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
     assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
-    # With slow alone, all steps get a minimum length for it to refer to.
-    places = RunFolder(checked(out=tmp_path / "new", slow=("0:10",))).found()
+    # With only slow set, all steps get a minimum duration, which the factor multiplies.
+    places = RunFolder(checked_job(out=tmp_path / "new", slow=("0:10",))).found()
     assert variables(places, "STEP_S_MIN")[:2] == ["0.2", "0.02"]
 
 
@@ -42,9 +42,9 @@ def test_each_peer_gets_its_folder_index_and_addresses(tmp_path: Path) -> None:
     places = places_of(tmp_path / "run", peers=12, seed=7, topology="ring", steps=30)
     assert [place.id for place in places] == [f"peer-{index:02}" for index in range(12)]
     assert all(place.folder.is_dir() for place in places)
-    told = {"INDEX": "3", "COUNT": "12", "FOUNDERS": "12", "STEPS": "30", "SEED": "7"}
-    told |= {"TOPOLOGY": "ring", "ID": "peer-03"}
-    assert {name: places[3].variables[f"RUMOR_{name}"] for name in told} == told
+    expected = {"INDEX": "3", "COUNT": "12", "FOUNDERS": "12", "STEPS": "30", "SEED": "7"}
+    expected |= {"TOPOLOGY": "ring", "ID": "peer-03"}
+    assert {name: places[3].variables[f"RUMOR_{name}"] for name in expected} == expected
     assert "RUMOR_LR" not in places[3].variables
 
 
@@ -53,13 +53,13 @@ def variables(places: list[Place], name: str) -> list[str | None]:
 
 
 def test_a_run_without_a_folder_gets_a_new_one(in_empty_folder: Path) -> None:
-    first = checked().out
+    first = checked_job().out
     assert not first.exists()
     first.mkdir(parents=True)
-    second = checked().out
+    second = checked_job().out
     assert first != second and first.parent == second.parent == Path("runs")
     (second.parent / "notes.txt").touch()
-    assert checked(out=second.parent).out == second.parent  # it is not a run itself
+    assert checked_job(out=second.parent).out == second.parent  # it is not a run itself
 
 
 def test_peers_have_the_names_of_the_nodes_of_a_file(tmp_path: Path) -> None:

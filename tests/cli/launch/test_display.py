@@ -45,7 +45,7 @@ def test_a_small_terminal_shows_some_peers_and_counts_the_rest() -> None:
     assert "and 30 more peers" in text
 
 
-def test_after_the_last_step_it_says_what_happens() -> None:
+def test_the_display_reports_that_all_steps_are_taken() -> None:
     done = PeerView("peer-0", 5, State.FINISHED, 5)
     assert "all steps are taken" in text_of([done])
     assert "all steps" not in text_of([done, PeerView("peer-1", 5, State.TRAINING, 2)])
@@ -104,7 +104,7 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "unsaid"),
+    ("changes", "present", "absent"),
     [
         (
             {},
@@ -132,34 +132,36 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         ({"accuracy": None}, ["has loss 0.15 on held-out"], []),
     ],
 )
-def test_a_report_names_accuracy_and_path_of_the_model_and_failures(
-    changes: dict[str, Any], said: list[str], unsaid: list[str]
+def test_a_report_shows_the_merged_model_and_failures(
+    changes: dict[str, Any], present: list[str], absent: list[str]
 ) -> None:
     text = report_text_of(**changes)
-    assert [words for words in said if words not in text] == []
-    assert [words for words in unsaid if words in text] == []
+    assert [words for words in present if words not in text] == []
+    assert [words for words in absent if words in text] == []
     head = text.split("peer-0")[0]
-    # Figures that peers sent are not those of the merged model.
+    # Peers' own figures are labeled as reported: they are not those of the merged model.
     assert head.count("reported") == 2 and "accuracy" in head
 
 
-def test_a_script_that_fails_after_training_is_named_but_its_training_is_not() -> None:
-    told = summary(peers_detail=[detail(0, script_error="RuntimeError: no room"), detail(1)])
+def test_a_script_failure_after_training_is_reported() -> None:
+    result = summary(peers_detail=[detail(0, script_error="RuntimeError: no room"), detail(1)])
     why = "peer-0 trained, and then the script failed: RuntimeError: no room"
-    assert complaint(told) == why
+    assert complaint(result) == why
 
 
 def test_peers_of_two_swarms_are_named() -> None:
-    told = summary(swarms=[["peer-0"], ["peer-1"]], digest=None)
-    assert "several swarms, so they have no merged model" in report_text_of(**told)
-    why = complaint(told)
+    result = summary(swarms=[["peer-0"], ["peer-1"]], digest=None)
+    assert "several swarms, so they have no merged model" in report_text_of(**result)
+    why = complaint(result)
     assert "2 swarms" in why and "peer-0; peer-1" in why
     assert "`rumor merge`" in why
 
 
-def test_what_scripts_leave_running_is_told_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_processes_left_by_scripts_are_reported_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     left = ["sleep (process 7) of peer-0"]
     peers = [detail(0, script_error="")]
-    told = summary(run="runs/x", further={}, peers_detail=peers, leftovers=left)
-    end(told, as_json=False)
+    result = summary(run="runs/x", further={}, peers_detail=peers, leftovers=left)
+    end(result, as_json=False)
     assert f"Still running, started by scripts: {left[0]}." in capsys.readouterr().out

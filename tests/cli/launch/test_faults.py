@@ -1,4 +1,4 @@
-"""Which faults hit peers and their network, and when: with fake processes and a fake clock."""
+"""Faults of peers and their network, and their times, with fake processes and a fake clock."""
 
 import json
 import signal
@@ -20,13 +20,13 @@ from rumor.train.faults.schedule import LIVE_KINDS, read_faults
 from rumor.train.faults.transport import NetworkPlan
 
 from ...faults import Fault, fault
-from .fakes import checked, job_of
+from .fakes import checked_job, job_of
 
 STEP_S = 0.001
 
 
-class Straw:
-    """A fake process that does as it is told, and records it."""
+class FakeProcess:
+    """A fake process that records and obeys its signals."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self.status: int | None = None
@@ -45,26 +45,26 @@ class Straw:
         self._note({signal.SIGSTOP: "hold", signal.SIGCONT: "release"}[number])
 
 
-class Hands(ProcessGroup):
+class FakeGroup(ProcessGroup):
     """A group of fake processes."""
 
     def __init__(self, places: Sequence[Place], stage: "Stage") -> None:
         super().__init__(places)
         self._stage = stage
-        self.processes: list[Any] = [self._straw(place) for place in places]
+        self.processes: list[Any] = [self._process(place) for place in places]
 
-    def _straw(self, place: Place) -> Straw:
-        return Straw(lambda what: self._stage.note(f"{what} {place.id}"))
+    def _process(self, place: Place) -> FakeProcess:
+        return FakeProcess(lambda what: self._stage.note(f"{what} {place.id}"))
 
     def add(self, place: Place) -> None:
         self._stage.note(f"start {place.id}")
         self.places.append(place)
-        self.processes.append(self._straw(place))
+        self.processes.append(self._process(place))
 
     def restart(self, index: int, place: Place) -> None:
         kept = "RUMOR_RESUME" in place.variables
         self._stage.note(f"{'resume' if kept else 'renew'} {place.id}")
-        self.places[index], self.processes[index] = place, self._straw(place)
+        self.places[index], self.processes[index] = place, self._process(place)
         self._held.pop(index, None)
         self._stage.measure(index)
 
@@ -77,12 +77,12 @@ class Stage:
 
     def __init__(self, folder: Path, faults: list[dict[str, Any]]) -> None:
         self.now_s = 100.0
-        self.noted: list[tuple[float, str]] = []
+        self.actions: list[tuple[float, str]] = []
         schedule = read_faults(json.dumps(faults))
         run_folder = RunFolder(job_of(folder, peers=3, faults=schedule))
-        self.group = Hands(run_folder.found(), self)
+        self.group = FakeGroup(run_folder.found(), self)
         for place in self.group.places:
-            (place.folder / "options.json").touch()  # as if each peer had begun
+            (place.folder / "options.json").touch()  # as if each peer had started
         self.monitor = Monitor(self.group.places, self.group.processes, 100)
         self.injector = FaultInjector(
             schedule, self.group, self.monitor, run_folder, seed=5, clock=lambda: self.now_s
@@ -90,7 +90,7 @@ class Stage:
         self.news: list[str] = []
 
     def note(self, what: str) -> None:
-        self.noted.append((round(self.now_s - 100.0, 3), what))
+        self.actions.append((round(self.now_s - 100.0, 3), what))
 
     def measure(self, index: int, step: int = 10) -> None:
         with open(self.group.places[index].folder / "metrics.jsonl", "a") as file:
@@ -104,12 +104,12 @@ class Stage:
         return self
 
     def play(self, until_s: float, step_s: float = STEP_S) -> list[tuple[float, str]]:
-        """Advance the clock to *until_s*; return what was done so far, and when."""
+        """Advance the clock to *until_s*; return all actions so far with their times."""
         while self.now_s < 100.0 + until_s:
             self.news += self.injector.update()
             self.monitor.update()
             self.now_s += step_s
-        return self.noted
+        return self.actions
 
 
 def test_times_count_from_the_moment_all_peers_train(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ CRASH = fault(1, "crash", "peer-1")
 LOST, KEPT = fault(2, "restart", "peer-1", state="lost"), fault(3, "restart", "peer-1")
 SOME = fault(1, "mass-restart", peers=["peer-0", "peer-2"], for_s=0.5, state="lost")
 PAUSES = fault(1, "pause", "peer-2", for_s=1), fault(3, "pause", "peer-2")
-GOES_ON = fault(3.5, "continue", "peer-2")
+CONTINUES = fault(3.5, "continue", "peer-2")
 JOINS = fault(1, "join", count=2), fault(2, "join")
 KILLS = "1 kill peer-0, 1 kill peer-1, 1 kill peer-2"
 
@@ -150,7 +150,7 @@ KILLS = "1 kill peer-0, 1 kill peer-1, 1 kill peer-2"
             "1 kill peer-0, 1 kill peer-2, 1.5 renew peer-2",
         ),
         (
-            [*PAUSES, GOES_ON, GOES_ON],
+            [*PAUSES, CONTINUES, CONTINUES],
             "1 hold peer-2, 2 release peer-2, 3 hold peer-2, 3.5 release peer-2",
         ),
         (
@@ -161,11 +161,11 @@ KILLS = "1 kill peer-0, 1 kill peer-1, 1 kill peer-2"
     ],
 )
 def test_each_fault_happens_at_its_time(tmp_path: Path, faults: list[Fault], done: str) -> None:
-    noted = Stage(tmp_path, faults).train().play(5.0, step_s=0.002)
-    assert ", ".join(f"{round(at_s, 2):g} {what}" for at_s, what in noted) == done
+    actions = Stage(tmp_path, faults).train().play(5.0, step_s=0.002)
+    assert ", ".join(f"{round(at_s, 2):g} {what}" for at_s, what in actions) == done
 
 
-def test_peers_get_the_network_faults_first_and_their_start_time_later(tmp_path: Path) -> None:
+def test_peers_get_network_faults_before_their_start_time(tmp_path: Path) -> None:
     faults = [fault(1, "crash", "peer-1"), fault(1, "join", count=2), fault(2, "cut", "join-2")]
     stage = Stage(tmp_path, faults)
     stage.play(1.0)
@@ -190,11 +190,11 @@ def test_a_peer_both_slowed_and_paused_stays_held_until_the_pause_ends(tmp_path:
 
 def run_of(stage: Stage, since_s: float, until_s: float) -> float:
     """Return the fraction of an interval during which peer-1 was not held."""
-    marks = [(at_s, what) for at_s, what in stage.noted if since_s <= at_s < until_s]
+    marks = [(at_s, what) for at_s, what in stage.actions if since_s <= at_s < until_s]
     holds = [at_s for at_s, what in marks if what == "hold peer-1"]
     releases = [at_s for at_s, what in marks if what == "release peer-1"]
-    stood_s = sum(min((r for r in releases if r >= at_s), default=until_s) - at_s for at_s in holds)
-    return 1 - stood_s / (until_s - since_s)
+    held_s = sum(min((r for r in releases if r >= at_s), default=until_s) - at_s for at_s in holds)
+    return 1 - held_s / (until_s - since_s)
 
 
 def pause(at_s: float, for_s: float) -> Fault:
@@ -221,13 +221,13 @@ def test_the_end_of_a_pause_does_not_end_another_pause(
     tmp_path: Path, faults: list[Fault], released_s: list[float]
 ) -> None:
     stage = Stage(tmp_path, faults).train()
-    goes_on: list[float] = []
+    resumed_s: list[float] = []
     for now_s in range(1, 10):
         before = stage.group.holds(1)
         stage.play(now_s + 0.5, step_s=0.05)
         if before and not stage.group.holds(1):
-            goes_on.append(now_s)
-    assert goes_on == released_s
+            resumed_s.append(now_s)
+    assert resumed_s == released_s
     assert len([word for word in stage.news if word.endswith("goes on")]) == len(released_s)
 
 
@@ -331,7 +331,7 @@ KILLED = [fault(2, "crash", "peer-1"), fault(3, "restart", "peer-1")]
         (fault(1, "crash", "peer-9"), "'peer-9' is not a peer of this run"),
     ],
 )
-def test_faults_that_cannot_be_done_to_real_processes_are_refused(
+def test_faults_impossible_on_real_processes_are_refused(
     tmp_path: Path, row: Fault, message: str
 ) -> None:
     path = schedule(tmp_path, row)
@@ -359,7 +359,7 @@ def test_peers_are_named_and_faults_are_sorted_by_time(tmp_path: Path) -> None:
     [(fault(1, "crash", 0), False), (fault(1, "cut", 0), True), (fault(1, "reset"), True)],
 )
 def test_network_faults_turn_shared_memory_off(tmp_path: Path, row: Fault, needed: bool) -> None:
-    job = checked(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
+    job = checked_job(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
     assert job.network_fails is needed
     assert job.config.exchange.shared_memory is not needed
 
@@ -387,7 +387,7 @@ def test_the_schedule_in_the_docs_is_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("struck", "about"),
+    ("network_fault", "about"),
     [
         (
             fault(1, "cut", "peer-0", to="peer-1", one_way=True),
@@ -399,11 +399,11 @@ def test_the_schedule_in_the_docs_is_accepted(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_network_faults_are_reported(tmp_path: Path, struck: Fault, about: str) -> None:
-    stage = Stage(tmp_path, [struck | {"for_s": 2}]).train()
+def test_network_faults_are_reported(tmp_path: Path, network_fault: Fault, about: str) -> None:
+    stage = Stage(tmp_path, [network_fault | {"for_s": 2}]).train()
     assert stage.play(5.0) == []
     begun, over = (each.partition(": ")[2] for each in stage.news)
-    kind, told = begun.split(": ")
-    assert kind == f"{struck['kind']} begins" and over == f"{struck['kind']} ends"
-    assert sorted(told.split(", ")) == sorted(about.split(", "))
+    kind, details = begun.split(": ")
+    assert kind == f"{network_fault['kind']} begins" and over == f"{network_fault['kind']} ends"
+    assert sorted(details.split(", ")) == sorted(about.split(", "))
     assert [done["what"] for done in stage.injector.records[0]["done"]] == [begun, over]

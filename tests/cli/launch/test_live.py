@@ -26,12 +26,12 @@ from ..called import called
 pytestmark = pytest.mark.live
 
 
-def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The summary of a swarm whose launcher is this process, and whose peers are forks.
+def launch(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the summary of a swarm, launched by this process, whose peers are forks.
 
     Args:
         options: Options of the launcher.
-        real: Number of peers that are real processes, as a user has them.
+        real: IDs of peers that are separate programs, as for a user.
     """
     with forked_peers(real):
         summary: dict[str, Any] = json.loads(called("launch", "--json", *options, status=0).stdout)
@@ -42,7 +42,7 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
 def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     options = ("--out", out, "--peers", "2", "--steps", "150", "--set", "step_s_min=0.01")
-    summary = launched(*options, real=("peer-0",))
+    summary = launch(*options, real=("peer-0",))
     assert summary["accuracy"] > 0.85
     assert summary["consensus_distance"] < 0.1
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40
@@ -54,21 +54,21 @@ def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The summary of a swarm of three, of which one was killed and one told to stop halfway."""
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Summary of a swarm of three peers, of which one was killed and one stopped halfway."""
     run = tmp_path_factory.mktemp("lessened") / "run"
-    # On the path the two are not neighbors, so the leaver hands its weight to a live peer.
+    # On a path, the two are not neighbors, so the leaver hands its weight to a live peer.
     options = "--topology path --rule gosgd:p=0.5 --steps 200 --set step_s_min=0.02".split()
     ends = ("--timing", "local", "--set", "linger_s=1", "--set", f"leave_s={LIMIT_S}")
     measured = ("--set=journal", "--set", "eval_average_every=10")
 
-    def strike() -> None:
+    def send_signals() -> None:
         until(lambda: len(steps := steps_of(run)) == 3 and steps[0] >= 20)
         for peer, number in (("peer-0", signal.SIGKILL), ("peer-2", signal.SIGTERM)):
             os.kill(int((run / "peers" / peer / "pid").read_text()), number)
 
-    threading.Thread(target=strike, daemon=True).start()
-    return launched("--peers", "3", "--out", str(run), *options, *ends, *measured)
+    threading.Thread(target=send_signals, daemon=True).start()
+    return launch("--peers", "3", "--out", str(run), *options, *ends, *measured)
 
 
 def steps_of(run: Path) -> list[int]:
@@ -78,27 +78,27 @@ def steps_of(run: Path) -> list[int]:
 
 
 @pytest.mark.extended
-def test_the_others_continue_after_a_kill_and_a_stop(
-    lessened: dict[str, Any],
+def test_the_last_peer_finishes_after_a_kill_and_a_stop(
+    interrupted: dict[str, Any],
 ) -> None:
-    steps = [peer["steps"] for peer in lessened["peers_detail"]]
+    steps = [peer["steps"] for peer in interrupted["peers_detail"]]
     assert steps[1] == 200 and steps[0] < 200
-    (dead,) = lessened["dead"]
+    (dead,) = interrupted["dead"]
     assert (dead["id"], dead["why"]) == ("peer-0", "SIGKILL")
-    assert lessened["weight_units_total"] == lessened["weight_units_expected"]
-    assert sum(lessened["ledger"].values()) == 2 * lessened["ledger"]["founded"] == 6 * 2**40
-    assert lessened["accuracy"] > 0.85
-    # A peer that is told to stop hands its weight on.
-    left = lessened["peers_detail"][2]
+    assert interrupted["weight_units_total"] == interrupted["weight_units_expected"]
+    assert sum(interrupted["ledger"].values()) == 2 * interrupted["ledger"]["founded"] == 6 * 2**40
+    assert interrupted["accuracy"] > 0.85
+    # A stopped peer hands its weight over.
+    left = interrupted["peers_detail"][2]
     assert (left["state"], left["weight_units"]) == ("left", 0)
     assert left["steps"] < 200
-    (account,) = read_ledger(Path(lessened["out"]) / "peers" / "peer-2" / "ledger.jsonl")
+    (account,) = read_ledger(Path(interrupted["out"]) / "peers" / "peer-2" / "ledger.jsonl")
     assert (account.founded, account.weight, account.burned) == (ONE, 0, 0)
 
 
 @pytest.mark.extended
-def test_a_killed_peer_is_replayed_as_far_as_its_journal_goes(lessened: dict[str, Any]) -> None:
-    found = replay(lessened["out"])
+def test_a_killed_peer_is_replayed_to_the_end_of_its_journal(interrupted: dict[str, Any]) -> None:
+    found = replay(interrupted["out"])
     assert found.identical, (found.difference, [peer.why for peer in found.peers])
     dead = found.peers[0]
     assert not dead.closed and not dead.compared and 20 <= dead.steps < 200 and dead.mixed > 0
@@ -128,7 +128,7 @@ def is_exact(summary: dict[str, Any]) -> bool:
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("await_checkpoint")
-def test_under_faults_of_network_and_peers_no_unit_is_missing(tmp_path: Path) -> None:
+def test_no_weight_is_lost_under_network_and_peer_faults(tmp_path: Path) -> None:
     faults = [
         fault(0, "loss", rate=0.1, for_s=2),
         fault(0, "duplicate", rate=0.2),
@@ -159,7 +159,7 @@ def test_under_faults_of_network_and_peers_no_unit_is_missing(tmp_path: Path) ->
     thread.start()
     path = tmp_path / "faults.json"
     path.write_text(json.dumps(faults))
-    summary = launched(
+    summary = launch(
         "--peers=3",
         f"--out={tmp_path / 'run'}",
         f"--faults={path}",
@@ -188,7 +188,7 @@ def test_under_faults_of_network_and_peers_no_unit_is_missing(tmp_path: Path) ->
 def test_peers_of_a_synchronous_rule_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
     swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")
     ends = ("--total-steps", "100", "--set", "step_s_min=0.005", "--timing", "local")
-    summary = launched("--out", str(tmp_path / "run"), *swarm, *ends)
+    summary = launch("--out", str(tmp_path / "run"), *swarm, *ends)
     assert is_exact(summary)
     found = [(peer["state"], peer["steps"]) for peer in summary["peers_detail"]]
     assert found == [("finished", 34)] * 3

@@ -1,4 +1,4 @@
-"""What a launcher sees of its peers from outside."""
+"""The launcher's view of its peers: their progress, ends and errors."""
 
 import errno
 import json
@@ -10,8 +10,8 @@ from rumor.cli.launch.config import Place
 from rumor.cli.launch.monitor import Monitor, State, last_words, read_log
 
 
-class Ended:
-    """A process with this exit status; None while it runs."""
+class FakeProcess:
+    """A fake process with this exit status; None means that it runs."""
 
     def __init__(self, status: int | None = None) -> None:
         self.status = status
@@ -25,7 +25,7 @@ def place(folder: Path) -> Place:
 
 
 def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
-    process = Ended()
+    process = FakeProcess()
     monitor = Monitor([place(tmp_path)], [process], steps=20)
     seen = []
     for row in ("", '{"step":10}\n', '{"step":20}\n'):
@@ -34,18 +34,21 @@ def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
         assert monitor.update() == []
         seen.append(monitor.views[0].state)
     assert seen == [State.STARTING, State.TRAINING, State.FINISHED]
-    # It still mixes with peers that train.
+    # The peer still mixes with peers that train.
     assert not monitor.over
     (tmp_path / "peer.json").write_text('{"state":"finished","error":null}')
     process.status = 0
     assert monitor.update() == [] and monitor.over
 
 
-def test_rows_are_handed_on_once_except_those_from_before_the_launcher(tmp_path: Path) -> None:
-    handed: list[tuple[str, int]] = []
+def test_new_rows_are_passed_to_the_callback_once(tmp_path: Path) -> None:
+    received: list[tuple[str, int]] = []
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     monitor = Monitor(
-        [place(tmp_path)], [Ended()], 20, on_row=lambda id, row: handed.append((id, row["step"]))
+        [place(tmp_path)],
+        [FakeProcess()],
+        20,
+        on_row=lambda id, row: received.append((id, row["step"])),
     )
     assert (monitor.views[0].step, monitor.began) == (10, False)
     for step in (11, 12):
@@ -53,7 +56,7 @@ def test_rows_are_handed_on_once_except_those_from_before_the_launcher(tmp_path:
             file.write(f'{{"step":{step}}}\n')
         monitor.update()
         monitor.update()
-    assert handed == [("peer-0", 11), ("peer-0", 12)]
+    assert received == [("peer-0", 11), ("peer-0", 12)]
 
 
 FINISHED, LEFT, NAN = {"state": "finished"}, {"state": "left"}, {"state": "failed", "error": "NaN"}
@@ -75,7 +78,7 @@ NOT_REACHED = (
         (0, LEFT, State.LEFT, "peer-0 left at step 10"),
         (1, NAN, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
-        # It had written its report, so its training is complete.
+        # The peer had written its report, so its training is complete.
         (-9, FINISHED, State.FINISHED, f"{AFTERWARDS}ended by SIGKILL"),
         (1, FINISHED, State.FINISHED, f"{AFTERWARDS}no such device"),
         (1, LEFT, State.LEFT, f"peer-0 left at step 10; {AFTERWARDS}no such device"),
@@ -87,14 +90,14 @@ NOT_REACHED = (
         (0, ENDED, State.FINISHED, "peer-0 finished at step 10: ended by ada"),
     ],
 )
-def test_an_end_is_reported_once(
+def test_the_end_of_a_peer_is_reported_once(
     tmp_path: Path, status: int, report: dict[str, str] | None, state: State, news: str
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     (tmp_path / "log.txt").write_text("12:00 met peer-1\nerror: no such device\nlast line\n")
     if report is not None:
         (tmp_path / "peer.json").write_text(json.dumps(report))
-    monitor = Monitor([place(tmp_path)], [Ended(status)], steps=20)
+    monitor = Monitor([place(tmp_path)], [FakeProcess(status)], steps=20)
     assert "; ".join(monitor.update()) == news
     view = monitor.views[0]
     assert view.state is state and bool(view.script_error) is (AFTERWARDS in news)
@@ -107,7 +110,7 @@ def test_the_last_line_of_a_log_without_an_error_is_shown(tmp_path: Path) -> Non
     assert last_words(tmp_path) == "MemoryError"
 
 
-def test_torchruns_own_report_is_not_taken_for_the_error(tmp_path: Path) -> None:
+def test_torchruns_own_report_is_not_mistaken_for_the_error(tmp_path: Path) -> None:
     report = "torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
     log = [
         "[rank0]:   in main",
@@ -120,10 +123,10 @@ def test_torchruns_own_report_is_not_taken_for_the_error(tmp_path: Path) -> None
     assert read_log(tmp_path) == log[:2]
 
 
-def test_a_run_with_total_steps_is_complete_when_all_peers_together_took_them(
+def test_a_run_ends_when_the_swarm_has_taken_its_total_steps(
     tmp_path: Path,
 ) -> None:
-    monitor = Monitor([place(tmp_path)], [Ended()], steps=None, steps_total=400)
+    monitor = Monitor([place(tmp_path)], [FakeProcess()], steps=None, steps_total=400)
     seen = []
     for row in ('{"step":10,"swarm_steps":100}\n', '{"step":40,"swarm_steps":400}\n'):
         with open(tmp_path / "metrics.jsonl", "a") as file:
@@ -133,15 +136,15 @@ def test_a_run_with_total_steps_is_complete_when_all_peers_together_took_them(
     assert seen == [(0.25, State.TRAINING), (1.0, State.FINISHED)]
 
 
-def test_a_later_incarnation_in_a_new_folder_is_followed_from_its_beginning(tmp_path: Path) -> None:
+def test_a_later_incarnation_is_followed_in_its_new_folder(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
-    places, processes = [place(tmp_path)], [Ended(-9)]
+    places, processes = [place(tmp_path)], [FakeProcess(-9)]
     monitor = Monitor(places, processes, steps=20)
     monitor.ended(0)
     assert monitor.update() == ["peer-0 killed at step 10: SIGKILL"]
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "metrics.jsonl").write_text('{"step":5}\n')
-    places[0], processes[0] = place(tmp_path / "new"), Ended()
+    places[0], processes[0] = place(tmp_path / "new"), FakeProcess()
     monitor.reborn(0)
     assert not monitor.over and not monitor.began
     assert monitor.update() == []
@@ -149,7 +152,7 @@ def test_a_later_incarnation_in_a_new_folder_is_followed_from_its_beginning(tmp_
     assert [(end.step, end.state) for end in monitor.views[0].earlier] == [(10, State.KILLED)]
 
 
-def test_with_a_full_disk_the_launcher_reports_what_the_log_cannot(
+def test_the_launcher_reports_a_full_disk_that_the_log_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(**_: object) -> None:
@@ -157,9 +160,11 @@ def test_with_a_full_disk_the_launcher_reports_what_the_log_cannot(
 
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     (tmp_path / "log.txt").write_text("taking part as peer-0\n")
-    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
-    (told,) = monitor.update()
-    assert told == "peer-0 failed at step 0: its folder cannot be written: No space left on device"
+    monitor = Monitor([place(tmp_path)], [FakeProcess(1)], steps=20)
+    (message,) = monitor.update()
+    assert (
+        message == "peer-0 failed at step 0: its folder cannot be written: No space left on device"
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,17 +176,17 @@ def test_with_a_full_disk_the_launcher_reports_what_the_log_cannot(
 )
 def test_a_system_limit_is_reported_with_advice(error: str, advice: str, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(f"OSError: {error}\n")
-    monitor = Monitor([place(tmp_path)], [Ended(1)], steps=20)
-    (told,) = monitor.update()
-    assert error in told and advice in told
+    monitor = Monitor([place(tmp_path)], [FakeProcess(1)], steps=20)
+    (message,) = monitor.update()
+    assert error in message and advice in message
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_silent_ends_are_reported_once_unless_the_peer_is_restarted(
+def test_deaths_are_announced_once_unless_the_peer_is_restarted(
     tmp_path: Path, again: bool
 ) -> None:
     (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
-    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
+    monitor = Monitor([place(tmp_path)], [FakeProcess(-9)], steps=20)
     if again:
         monitor.ended(0)
         monitor.reborn(0)

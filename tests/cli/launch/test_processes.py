@@ -64,17 +64,17 @@ def test_peers_that_do_not_leave_are_killed_by_a_second_ctrl_c(
     assert {(view.state, view.why) for view in views} == {(State.KILLED, "SIGKILL")}
 
 
-HEARS = "trap 'touch {folder}/heard; exit 0' INT; touch {folder}/ready; sleep 600 & wait"
+RECORDS_CTRL_C = "trap 'touch {folder}/got; exit 0' INT; touch {folder}/ready; sleep 600 & wait"
 
 
 def test_a_script_in_a_shell_receives_ctrl_c(tmp_path: Path) -> None:
     (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
-    inner = HEARS.format(folder=place.folder)
+    inner = RECORDS_CTRL_C.format(folder=place.folder)
     # The shell waits for its child, and forwards no signal.
     place = replace(place, command=("/bin/sh", "-c", f'/bin/sh -c "{inner}"; true'))
     group = ProcessGroup([place])
     supervise(group, Monitor(group.places, group.processes, 10), PressCtrlC([place], times=1))
-    assert (place.folder / "heard").exists()
+    assert (place.folder / "got").exists()
 
 
 def test_processes_that_a_script_leaves_running_are_named(
@@ -86,7 +86,7 @@ def test_processes_that_a_script_leaves_running_are_named(
     group = ProcessGroup([place])
     group.start()
     group.wait()
-    # Until it runs its program, it has the shell's name.
+    # Before it executes its program, the process has the shell's name.
     until(lambda: group.leftovers()[0].startswith("sleep (process "))
     (left,) = group.leftovers()
     os.kill(int(left.removeprefix("sleep (process ").removesuffix(") of peer-0")), signal.SIGKILL)
@@ -138,7 +138,7 @@ def test_a_run_is_not_over_while_a_peer_is_to_be_restarted(
     assert [end.why for end in view.earlier] == ["SIGKILL"] and view.why == "SIGKILL"
 
 
-def test_after_ctrl_c_no_more_faults_happen_and_paused_peers_receive_it(
+def test_ctrl_c_stops_faults_and_reaches_paused_peers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = peers(tmp_path, monkeypatch, "wait")
@@ -157,9 +157,9 @@ def test_after_ctrl_c_no_more_faults_happen_and_paused_peers_receive_it(
     assert [view.state for view in views] == [State.LEFT, State.LEFT]
 
 
-def test_a_process_whose_id_cannot_be_recorded_is_not_left_behind(tmp_path: Path) -> None:
+def test_a_process_whose_id_cannot_be_saved_is_killed(tmp_path: Path) -> None:
     place = Place(index=0, id="peer-0", folder=tmp_path, command=("/bin/sleep", "60"))
-    (tmp_path / "pid").mkdir()  # nothing can be written there, as on a full disk
+    (tmp_path / "pid").mkdir()  # the file cannot be written, as on a full disk
     group = ProcessGroup([place])
     with pytest.raises(OSError):
         group.start()
@@ -181,8 +181,10 @@ def test_forked_peers_die_of_signals_like_any_process(
     for index, (id, words) in enumerate(arguments.items()):
         (tmp_path / id).mkdir()
         command = (*PROGRAM[:-1], *words)
-        told = {"RUMOR_ID": id, "SAYS": "hello from the environment"}
-        place = Place(index=index, id=id, folder=tmp_path / id, command=command, variables=told)
+        variables = {"RUMOR_ID": id, "SAYS": "hello from the environment"}
+        place = Place(
+            index=index, id=id, folder=tmp_path / id, command=command, variables=variables
+        )
         places.append(place)
     group = ProcessGroup(places)
     group.start()
@@ -197,7 +199,7 @@ def test_forked_peers_die_of_signals_like_any_process(
     assert waiting.wait(LIMIT_S) == -signal.SIGKILL == waiting.poll()
 
 
-def test_only_the_process_that_peers_are_forked_from_preloads() -> None:
+def test_only_the_fork_server_preloads_libraries() -> None:
     code = "import gc, sys, rumor.cli.app, rumor.cli.launch.forking as _; print(gc.isenabled(), "
     words = [sys.executable, "-c", f"{code} *sys.modules)"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -13,7 +13,7 @@ from rumor.cli.launch.swarm import run_swarm
 from rumor.train.storage.incarnation import lock_folder
 
 from ..called import called
-from .fakes import checked, draw_nothing
+from .fakes import checked_job, draw_nothing
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def without_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_nothing(monkeypatch)
 
 
-def left(folder: Path, name: str, index: int, **options: Any) -> Path:
+def write_peer(folder: Path, name: str, index: int, **options: Any) -> Path:
     """Write the files of an earlier run of a peer."""
     peer = folder / "peers" / name
     peer.mkdir(parents=True)
@@ -39,18 +39,18 @@ def left(folder: Path, name: str, index: int, **options: Any) -> Path:
     return peer
 
 
-def resumed(out: Path, peers: int = 2, **settings: Any) -> Job:
-    return checked(out=out, resume=True, peers=peers, steps=100, **settings)
+def resumed_job(out: Path, peers: int = 2, **settings: Any) -> Job:
+    return checked_job(out=out, resume=True, peers=peers, steps=100, **settings)
 
 
 def test_a_resumed_run_uses_the_options_of_its_command(tmp_path: Path) -> None:
     for name, index in (("peer-1", 1), ("peer-0", 0), ("join-1", 0), ("peer-1.life-2", 1)):
-        left(tmp_path, name, index)
-    places = RunFolder(resumed(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
+        write_peer(tmp_path, name, index)
+    places = RunFolder(resumed_job(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
     found = [(place.index, place.id) for place in places]
     assert found == [(0, "peer-0"), (1, "peer-1"), (2, "join-1")]
-    told = {"RUMOR_RESUME": "1", "RUMOR_RULE": "gosgd:p=0.5", "RUMOR_TASK": "quadratic"}
-    assert all(told.items() <= place.variables.items() for place in places)
+    expected = {"RUMOR_RESUME": "1", "RUMOR_RULE": "gosgd:p=0.5", "RUMOR_TASK": "quadratic"}
+    assert all(expected.items() <= place.variables.items() for place in places)
     one = places[1]
     assert (one.folder.name, [path.name for path in one.earlier]) == ("peer-1.life-2", ["peer-1"])
 
@@ -59,8 +59,8 @@ def test_peers_resume_in_their_folders_and_their_former_weight_counts_as_lost(
     tmp_path: Path,
 ) -> None:
     for index in (0, 1):
-        left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
-    summary = run_swarm(resumed(tmp_path))
+        write_peer(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
+    summary = run_swarm(resumed_job(tmp_path))
     lives = [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]]
     assert lives == [("finished", 2)] * 2
     dead = [(each["id"], each["life"], each["weight_units"]) for each in summary["dead"]]
@@ -74,8 +74,8 @@ def listing(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_run_with_running_peers_is_refused_and_left_alone(tmp_path: Path) -> None:
-    peers = [left(tmp_path, f"peer-{index}", index) for index in range(3)]
+def test_a_run_with_running_peers_is_refused_and_unchanged(tmp_path: Path) -> None:
+    peers = [write_peer(tmp_path, f"peer-{index}", index) for index in range(3)]
     for peer in peers:
         (peer / "peer.json").write_text('{"state":"finished","steps":100}')
         (peer / "model.safetensors").touch()
@@ -86,15 +86,17 @@ def test_a_run_with_running_peers_is_refused_and_left_alone(tmp_path: Path) -> N
     assert result.stdout == ""
     assert "peer-0, peer-1 still running: wait until the end, or stop them" in result.stderr
     assert result.stderr.count("\n") == 1
-    # The check has not locked anything.
-    resumed(tmp_path, 3)
+    # The check leaves no lock behind.
+    resumed_job(tmp_path, 3)
 
 
-def test_without_file_locks_it_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    left(tmp_path, "peer-0", 0)
+def test_a_run_resumes_on_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_peer(tmp_path, "peer-0", 0)
 
     def unsupported(file: object, how: int) -> None:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", unsupported)
-    resumed(tmp_path, 1)
+    resumed_job(tmp_path, 1)

@@ -17,7 +17,7 @@ from rumor.gossip.weight import ONE, UNIT
 
 
 def account(id: str, *entries: Entry, life: int = 1) -> Account:
-    """The account of a founder in its first incarnation."""
+    """Return the account of a founder; only its first incarnation founds weight."""
     made = Account(id, life)
     founded = (Entry(Kind.FOUNDED, ONE),) if life == 1 else ()
     for entry in (*founded, *entries):
@@ -26,9 +26,11 @@ def account(id: str, *entries: Entry, life: int = 1) -> Account:
 
 
 def outcome(index: int, state: State, account: Account | None) -> Outcome:
-    told: Any = {"why": "", "script_error": "", "steps": 10, "figures": FIGURES, "model": None}
+    fields: Any = {"why": "", "script_error": "", "steps": 10, "figures": FIGURES, "model": None}
     accounts = () if account is None else (account,)
-    return Outcome(index=index, id=f"peer-{index}", state=state, accounts=accounts, rows=(), **told)
+    return Outcome(
+        index=index, id=f"peer-{index}", state=state, accounts=accounts, rows=(), **fields
+    )
 
 
 def peer(index: int, state: State, *entries: Entry) -> Outcome:
@@ -55,7 +57,7 @@ def with_former(last: Outcome, *earlier: Account) -> Outcome:
 
 
 CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict[str, int]]] = {
-    "nobody died": (
+    "no peer died": (
         [
             peer(0, DONE, pushed(HALF, B), settled(HALF, B)),
             peer(1, DONE, accepted(HALF, A)),
@@ -64,37 +66,37 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         [],
         {},
     ),
-    "killed with all it held": (
+    "a killed peer takes its weight with it": (
         [peer(0, DONE), peer(1, KILLED)],
         ONE,
         [(B, 1, ONE, 10)],
         {},
     ),
-    "failed with all it held": (
+    "a failed peer takes its weight with it": (
         [peer(0, DONE), peer(1, FAILED)],
         ONE,
         [(B, 1, ONE, 10)],
         {},
     ),
-    "left with all it held": (
+    "a peer that left without pushing takes its weight with it": (
         [peer(0, DONE), peer(1, LEFT)],
         ONE,
         [(B, 1, ONE, 10)],
         {},
     ),
-    "what it pushed and nobody accepted died with it": (
+    "a share that no peer accepted dies with its sender": (
         [peer(0, DONE), peer(1, KILLED, pushed(HALF, A))],
         ONE,
         [(B, 1, ONE, 10)],
         {},
     ),
-    "what it pushed and another accepted lives on": (
+    "an accepted share outlives its sender": (
         [peer(0, DONE, accepted(HALF, B)), peer(1, KILLED, pushed(HALF, A))],
         ONE + HALF,
         [(B, 1, HALF, 10)],
         {},
     ),
-    "escrow toward the dead is stranded and counts as there": (
+    "escrow for a dead peer is stranded and still counts": (
         [
             peer(0, DONE, pushed(QUARTER, B), entry(Kind.STRANDED, QUARTER, B)),
             peer(1, KILLED),
@@ -103,7 +105,7 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         [(B, 1, ONE, 10)],
         {"stranded": QUARTER},
     ),
-    "each death for itself": (
+    "deaths are counted separately": (
         [
             peer(0, KILLED, pushed(HALF, B)),
             peer(1, KILLED, accepted(HALF, A)),
@@ -113,7 +115,7 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         [(A, 1, HALF, 10), (B, 1, ONE + HALF, 10)],
         {"died": 2 * ONE},
     ),
-    "what leavers handed on or burned is no death": (
+    "weight that leavers handed over or burned did not die": (
         [
             peer(0, LEFT, pushed(ONE, B), settled(ONE, B)),
             peer(1, LEFT, accepted(ONE, A), Entry(Kind.BURNED, 2 * ONE)),
@@ -122,13 +124,13 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         [],
         {"burned": 2 * ONE},
     ),
-    "who never opened a ledger took nothing with it": (
+    "a peer without a ledger takes no weight with it": (
         [peer(0, DONE), outcome(1, FAILED, None)],
         ONE,
         [(B, 1, 0, 10)],
         {},
     ),
-    "each life that was killed is a death of its own": (
+    "each killed incarnation is a separate death": (
         [
             peer(0, DONE, accepted(HALF, B), pushed(QUARTER, B, 2), settled(QUARTER, B, 2)),
             with_former(
@@ -141,19 +143,19 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         [(B, 1, HALF, 5), (B, 2, QUARTER, 5)],
         {"died": HALF + QUARTER},
     ),
-    "the last life is a death beside those before it": (
+    "the death of the last incarnation adds to earlier deaths": (
         [with_former(outcome(1, KILLED, account(B, Entry(Kind.FOUNDED, 7), life=2)), account(B))],
         0,
         [(B, 1, ONE, 5), (B, 2, 7, 10)],
         {},
     ),
-    "a last life that opened no ledger takes nothing with it": (
+    "a last incarnation without a ledger takes no weight with it": (
         [with_former(outcome(1, FAILED, None), account(B))],
         0,
         [(B, 1, ONE, 5), (B, 2, 0, 10)],
         {},
     ),
-    "escrow toward a life that is over is burned as far as it was not accepted": (
+    "unaccepted escrow for an earlier incarnation is burned": (
         [
             peer(0, DONE, pushed(HALF, B), entry(Kind.WRITTEN_OFF, HALF, B)),
             with_former(outcome(1, DONE, account(B, life=2)), account(B, accepted(QUARTER, A))),
@@ -175,12 +177,12 @@ def test_all_founded_weight_is_held_or_died(case: str) -> None:
     assert {name: getattr(result.audit, name) for name in parts} == parts
 
 
-def test_weight_out_of_nowhere_is_detected() -> None:
+def test_weight_of_unknown_origin_is_detected() -> None:
     result = balance([peer(0, DONE, accepted(5, "peer-9"))])
     assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
 
 
-def test_files_of_all_incarnations_are_read_and_the_last_one_is_distinguished(
+def test_accounts_of_the_last_and_earlier_incarnations_are_separate(
     tmp_path: Path,
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
@@ -235,21 +237,23 @@ def test_a_dead_peer_counts_until_its_death() -> None:
 
 
 def test_a_lone_peer_has_no_consensus_distance() -> None:
-    nobody: list[list[dict[str, object]]] = [[], []]
-    for peers in (nobody[:0], nobody, [rows({1: [1.0]})], [rows({1: [1.0]}), []]):
+    no_rows: list[list[dict[str, object]]] = [[], []]
+    for peers in (no_rows[:0], no_rows, [rows({1: [1.0]})], [rows({1: [1.0]}), []]):
         instants, distances = estimate(peers)
         assert len(instants) == len(distances) == 0
 
 
-@pytest.mark.parametrize(("typed", "cut", "told"), [(1, 10, 10), (4, 4, 4), (4, 0, 4), (1, 1, 1)])
-def test_a_summary_has_the_number_of_shards(
-    tmp_path: Path, typed: int, cut: int, told: int
+@pytest.mark.parametrize(
+    ("configured", "cut", "expected"), [(1, 10, 10), (4, 4, 4), (4, 0, 4), (1, 1, 1)]
+)
+def test_a_summary_has_the_actual_number_of_shards(
+    tmp_path: Path, configured: int, cut: int, expected: int
 ) -> None:
     peers = [
         replace(outcome(index, State.KILLED, None), accounts=(account(f"peer-{index}"),) * cut)
         for index in range(2)
     ]
-    described = {"exchange": {"wire": "float32", "shards": typed}}
-    summary = summarize(described, tmp_path, 1.0, peers, None)
-    assert summary["exchange"] == {"wire": "float32", "shards": told}
-    assert described["exchange"]["shards"] == typed
+    settings = {"exchange": {"wire": "float32", "shards": configured}}
+    summary = summarize(settings, tmp_path, 1.0, peers, None)
+    assert summary["exchange"] == {"wire": "float32", "shards": expected}
+    assert settings["exchange"]["shards"] == configured

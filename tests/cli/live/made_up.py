@@ -38,10 +38,10 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
         "silent_s": 0.01,
         "settings": SETTINGS | {"host": "node-a"},
     }
-    told = usual | fields
-    figures = {name: told.pop(name) for name in METRICS if name in told}
+    values = usual | fields
+    figures = {name: values.pop(name) for name in METRICS if name in values}
     figures = {name: value for name, value in figures.items() if value is not None}
-    return PeerView(id=id, figures=figures, **told)
+    return PeerView(id=id, figures=figures, **values)
 
 
 def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
@@ -70,7 +70,7 @@ def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
     peers = []
     for number in range(count):
         fate = {7: "dead", 19: "left", 23: "suspected", 31: "silent", 42: "waiting"}.get(number)
-        told: dict[str, Any] = {
+        values: dict[str, Any] = {
             "step": 12_000 + rng.randrange(900),
             "steps_s": rng.uniform(20, 50),
             "weight": rng.lognormvariate(0, 0.7),
@@ -80,12 +80,12 @@ def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
             "bytes_in_s": rng.uniform(2e6, 9e6),
         }
         if fate:
-            told["state"] = fate
+            values["state"] = fate
         if fate in ("dead", "left", "suspected", "silent"):
-            told |= {"source": "others", "steps_s": None, "bytes_out_s": None, "bytes_in_s": None}
-        told["address"] = f"10.0.{number // 8}.{number % 8 + 10}:7700"
-        told["settings"] = SETTINGS | {"host": f"node-{number // 8}"}
-        peers.append(a_peer(f"p{number:02}", **told))
+            values |= {"source": "others", "steps_s": None, "bytes_out_s": None, "bytes_in_s": None}
+        values["address"] = f"10.0.{number // 8}.{number % 8 + 10}:7700"
+        values["settings"] = SETTINGS | {"host": f"node-{number // 8}"}
+        peers.append(a_peer(f"p{number:02}", **values))
     names = [peer.id for peer in peers]
     founded = [(1_794_999_000.0 + number, name) for number, name in enumerate(names[:6])]
     usual: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The server of a page, in a thread, with views that a test chooses."""
+"""The server of a page, in a thread, with views that a test provides."""
 
 import http.client
 import json
@@ -64,26 +64,26 @@ class Site:
     def get(
         self, path: str = "/", host: str | None = None, method: str = "GET"
     ) -> tuple[http.client.HTTPResponse, str]:
-        """A response and its content."""
+        """Return a response and its content."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.putrequest(method, path, skip_host=True)
         if host != "":
             link.putheader("Host", host or f"127.0.0.1:{self.port}")
         link.endheaders()
-        answer = link.getresponse()
-        text = answer.read().decode()
+        response = link.getresponse()
+        text = response.read().decode()
         link.close()
-        return answer, text
+        return response, text
 
     def events(self) -> Generator[tuple[str, Any], None, None]:
-        """The events of the stream, as names and values."""
+        """Yield the events of the stream, as names and values."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
         link.request("GET", "/events")
-        answer = link.getresponse()
-        assert answer.getheader("content-type", "").startswith("text/event-stream")
+        response = link.getresponse()
+        assert response.getheader("content-type", "").startswith("text/event-stream")
         name = ""
         try:
-            for line in answer:
+            for line in response:
                 head, _, rest = line.decode().rstrip("\n").partition(": ")
                 if head == "event":
                     name = rest
@@ -95,7 +95,7 @@ class Site:
 
 @contextmanager
 def served(view: SwarmView) -> Iterator[Site]:
-    """Serve a page with this view while inside."""
+    """Serve a page with this view for the duration of the block."""
     site = Site(view)
     thread = threading.Thread(target=site.run)
     thread.start()

@@ -27,18 +27,18 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
     """The settings of requested simulations, none of which runs."""
-    return Fake(monkeypatch).asked
+    return Fake(monkeypatch).requests
 
 
 def run(*arguments: str) -> Any:
     return called(*arguments)
 
 
-def sounding(**changes: Any) -> LinkProbe:
-    given: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02}
-    return LinkProbe(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
+def link_probe(**changes: Any) -> LinkProbe:
+    fields: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02}
+    return LinkProbe(**fields | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
 
 
 def test_a_live_folder_gives_a_calibration(tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_a_live_folder_gives_a_calibration(tmp_path: Path) -> None:
 def test_json_has_the_content_and_path_of_the_file(tmp_path: Path) -> None:
     leave_run(tmp_path / "run", PACES, bandwidth="200mbit")
     shown = run("calibrate", "run", "-o", "x.json", "--json")
-    said = json.loads(shown.stdout)
-    assert said["out"] == "x.json"
-    assert said["settings"]["push_mbit"] == pytest.approx(200.0)
-    assert {key: said[key] for key in said if key not in ("out", "links")} == json.loads(
+    data = json.loads(shown.stdout)
+    assert data["out"] == "x.json"
+    assert data["settings"]["push_mbit"] == pytest.approx(200.0)
+    assert {key: data[key] for key in data if key not in ("out", "links")} == json.loads(
         Path("x.json").read_text()
     )
 
@@ -73,20 +73,22 @@ def test_nothing_is_measured_if_the_file_cannot_be_written(
 
 
 def test_half_of_a_round_trip_is_the_latency() -> None:
-    fast, slow = sounding(), sounding(bytes_s=5e5)
+    fast, slow = link_probe(), link_probe(bytes_s=5e5)
     network = network_between([fast, slow, fast])
     assert network.latency_s == pytest.approx(0.01)
     assert network.jitter == pytest.approx(0.5)
     assert network.bandwidth_mbit == pytest.approx(4.0)
 
 
-def test_a_simulation_uses_all_measurements(tmp_path: Path, asked: list[SimulationConfig]) -> None:
+def test_a_simulation_uses_all_measurements(
+    tmp_path: Path, requests: list[SimulationConfig]
+) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03)
     run("calibrate", "run")
     shown = run("simulate", "--from", "run/calibration.json", "--set=plot=false")
     assert shown.exit_code == 0
     assert "note: all peers ran on one machine: messages take no time" in shown.stderr
-    (config,) = asked
+    (config,) = requests
     assert (config.workers, config.slow, config.seed) == (4, ("3:3",), 1)
     assert config.step_s == pytest.approx(0.1)
     assert (config.p, config.lr, config.total_steps) == (0.5, 0.03, 900)
@@ -94,7 +96,7 @@ def test_a_simulation_uses_all_measurements(tmp_path: Path, asked: list[Simulati
 
 
 @pytest.mark.parametrize(
-    ("typed", "expected"),
+    ("options", "expected"),
     [
         (["--network", "wan", "--seed", "5"], {"network": "wan", "seed": 5, "p": 0.5}),
         (["--set", "step_s=0.2", "-n", "8"], {"step_s": 0.2, "slow": ("3:3", "7:3")}),
@@ -107,12 +109,12 @@ def test_a_simulation_uses_all_measurements(tmp_path: Path, asked: list[Simulati
     ],
 )
 def test_options_replace_the_corresponding_values_of_the_file(
-    tmp_path: Path, asked: list[SimulationConfig], typed: list[str], expected: dict[str, Any]
+    tmp_path: Path, requests: list[SimulationConfig], options: list[str], expected: dict[str, Any]
 ) -> None:
     leave_run(tmp_path / "run", PACES, p=0.5, lr=0.03, batch_size=16)
     run("calibrate", "run")
-    run("simulate", "--from", "run/calibration.json", "--set=plot=false", *typed)
-    (config,) = asked
+    run("simulate", "--from", "run/calibration.json", "--set=plot=false", *options)
+    (config,) = requests
     assert {name: getattr(config, name) for name in expected} == expected
 
 

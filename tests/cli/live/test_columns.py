@@ -23,7 +23,7 @@ def test_unknown_figures_are_a_dash_in_every_column() -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 122, 146])
-def test_shown_columns_fit(width: int) -> None:
+def test_shown_columns_fit_the_width(width: int) -> None:
     shown = [column for column in COLUMNS if column.room <= width]
     widths = (
         max(len(each.title), *(len(each.text(peer)) for peer in a_view(64).peers)) for each in shown
@@ -68,7 +68,9 @@ def test_the_summary_counts_members_and_total_weight() -> None:
         (("renamed", "p1", "", ("a",)), "p1 renamed (reported by a)"),
     ],
 )
-def test_events_in_words(event: tuple[str, str, str, tuple[str, ...]], words: str) -> None:
+def test_events_are_described_in_words(
+    event: tuple[str, str, str, tuple[str, ...]], words: str
+) -> None:
     what, peer, donor, told_by = event
     made = EventView(time_s=0.0, event=what, peer=peer, donor=donor, told_by=told_by)
     assert event_line(made)[10:] == words
@@ -81,8 +83,8 @@ def test_names_cannot_send_control_sequences_to_a_terminal() -> None:
     made = EventView(time_s=0.0, event=evil, peer=evil, donor=evil, told_by=(evil, "b"))
     for event in (made, replace(made, event="joined")):
         assert event_line(event).isprintable()
-    liar = a_peer(evil, address=evil, awaits=(evil,), settings={"rule": evil})
-    texts = [each.text(liar) for each in COLUMNS]
+    hostile = a_peer(evil, address=evil, awaits=(evil,), settings={"rule": evil})
+    texts = [each.text(hostile) for each in COLUMNS]
     assert all(text.isprintable() for text in texts)
 
 
@@ -101,5 +103,5 @@ def test_names_cannot_send_control_sequences_to_a_terminal() -> None:
         (2.5e13, "25T"),
     ],
 )
-def test_numbers_of_any_size(value: float, shown: str) -> None:
+def test_numbers_of_any_size_are_abbreviated(value: float, shown: str) -> None:
     assert amount(value) == shown

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.train.observe.view import EventView, SwarmView
 
-from ...chromium import Browser, browser, why_not
+from ...chromium import Browser, browser, missing_program
 from ...waiting import until
 from .made_up import a_link, a_view
 from .served import Site, served
@@ -17,7 +17,7 @@ from .served import Site, served
 pytestmark = [
     pytest.mark.live,
     pytest.mark.browser,
-    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(missing_program() is not None, reason=str(missing_program())),
 ]
 
 LOOKS = [(1400, False), (1400, True), (400, False), (400, True)]
@@ -97,7 +97,7 @@ def site() -> Iterator[Site]:
         yield found
 
 
-def await_that(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
+def wait_for(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
     """Wait until a script returns the expected value."""
     until(lambda: page.run(script, *arguments) == is_, lambda: page.run(script, *arguments))
 
@@ -106,8 +106,8 @@ def await_that(page: Browser, script: str, *arguments: Any, is_: Any) -> None:
 def page(window: Browser, site: Site) -> Browser:
     window.look(width=1400, dark=False)
     window.open(site.address)
-    await_that(window, CURVES, "loss", is_=4)
-    window.complaints()
+    wait_for(window, CURVES, "loss", is_=4)
+    window.console_messages()
     return window
 
 
@@ -118,23 +118,23 @@ def test_everything_is_legible_and_nothing_overflows(
 ) -> None:
     with served(swarm(count)) as site:
         window.look(width=width, dark=dark)
-        window.complaints()
+        window.console_messages()
         window.open(site.address)
         answering = sum(peer.source == "self" for peer in site.view.peers)
         # With many members, the median is also drawn.
-        await_that(window, CURVES, "loss", is_=answering + (count > 7))
-        await_that(window, CURVES, "distance", is_=answering + (count > 7))
+        wait_for(window, CURVES, "loss", is_=answering + (count > 7))
+        wait_for(window, CURVES, "distance", is_=answering + (count > 7))
         assert window.run(NODES) == count == len(window.run(ROWS))
         arcs = "return document.querySelectorAll('#graph .arc').length"
         assert window.run(arcs) == len(site.view.links)
         lanes = "return document.querySelectorAll('#lanes rect.bar').length"
         assert window.run(lanes) == count
         window.run("document.querySelector('#members tbody button').click()")
-        await_that(window, TEXT, "#peer-title", is_="p00")
+        wait_for(window, TEXT, "#peer-title", is_="p00")
         assert window.run("return document.documentElement.scrollWidth") <= width
-        texts, least, whose = window.run(CONTRAST)
-        assert texts > 50 and least >= 4.5, whose
-        assert window.complaints() == []
+        texts, least, element = window.run(CONTRAST)
+        assert texts > 50 and least >= 4.5, element
+        assert window.console_messages() == []
 
 
 CUT = """const box = document.querySelector("#graph").getBoundingClientRect();
@@ -152,37 +152,37 @@ def test_no_name_in_the_graph_is_truncated(window: Browser, width: int) -> None:
         with served(replace(view, peers=tuple(named), links=())) as site:
             window.look(width=width, dark=False)
             window.open(site.address)
-            await_that(window, NODES, is_=count)
+            wait_for(window, NODES, is_=count)
             # Nodes move to their places gradually.
-            await_that(window, CUT, is_=[])
+            wait_for(window, CUT, is_=[])
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_text_from_peers_is_never_executed(page: Browser, site: Site, name: str) -> None:
     honest, *others = swarm(4).peers
     settings = {name: name, "host": name, "rule": "<b>gosgd</b>"}
-    liar = replace(honest, id=name, address=name, settings=settings)
-    odd: Any = name
+    hostile = replace(honest, id=name, address=name, settings=settings)
+    unknown_event: Any = name
     events = (
         EventView(time_s=site.view.time_s, event="joined", peer=name, donor=name),
-        EventView(time_s=site.view.time_s, event=odd, peer=name, told_by=(name,)),
+        EventView(time_s=site.view.time_s, event=unknown_event, peer=name, told_by=(name,)),
     )
     links = (a_link(name, "p01"), a_link("p01", name))
-    site.show(replace(swarm(4), peers=(liar, *others), links=links, events=events))
+    site.show(replace(swarm(4), peers=(hostile, *others), links=links, events=events))
     shown = "return [...document.querySelectorAll('#graph .node')].map((e) => e.dataset.id).sort()"
-    await_that(page, shown, is_=sorted([name, "p01", "p02", "p03"]))
+    wait_for(page, shown, is_=sorted([name, "p01", "p02", "p03"]))
     page.run(
         "[...document.querySelectorAll('#members tbody button')]"
         ".find((e) => e.dataset.id === arguments[0]).click()",
         name,
     )
     visible = name.replace("\u202e", "\ufffd")
-    await_that(page, TEXT, "#peer-title", is_=visible)
+    wait_for(page, TEXT, "#peer-title", is_=visible)
     assert visible in page.run(TEXT, "#peer-body") and "<b>gosgd</b>" in page.run(
         TEXT, "#peer-body"
     )
     assert page.run("return document.querySelectorAll('#content :is(img, b, script)').length") == 0
-    assert page.complaints() == []
+    assert page.console_messages() == []
 
 
 def test_a_dead_member_is_shown_and_the_page_continues(page: Browser, site: Site) -> None:
@@ -190,22 +190,22 @@ def test_a_dead_member_is_shown_and_the_page_continues(page: Browser, site: Site
     dead = replace(first, state="dead", source="others", steps_s=None, dead_by=3)
     died = EventView(time_s=site.view.time_s + 2, event="died", peer="p00", told_by=("p01", "p02"))
     site.show(replace(swarm(4), peers=(dead, *others), events=(died,), answered=3))
-    await_that(page, "return document.querySelectorAll('#graph .is-dead').length", is_=1)
+    wait_for(page, "return document.querySelectorAll('#graph .is-dead').length", is_=1)
     assert page.run(NODES) == 4 and page.run(MARKS) >= 1
     assert "p00 is considered dead (reported by 2 members)" in page.run(TEXT, "#events")
     assert "1 dead" in page.run(TEXT, "#tiles")
     assert page.run(HIDDEN, "#banner")
-    assert page.complaints() == []
+    assert page.console_messages() == []
 
 
 def test_a_partition_is_reported(page: Browser, site: Site) -> None:
     cut = [replace(p, suspected_by=2) if n < 2 else p for n, p in enumerate(swarm(4).peers)]
     site.show(replace(swarm(4), peers=tuple(cut)))
     words = "Partition: 2 members answer here, but other members do not hear them."
-    await_that(page, TEXT, "#banner", is_=words)
+    wait_for(page, TEXT, "#banner", is_=words)
     assert "Partition: p00, p01 answer here" in page.run(TEXT, "#events")
     site.show(swarm(4))
-    await_that(page, HIDDEN, "#banner", is_=True)
+    wait_for(page, HIDDEN, "#banner", is_=True)
     assert "Partition over: p00, p01" in page.run(TEXT, "#events")
 
 
@@ -215,23 +215,25 @@ def test_the_page_reports_when_no_member_answers_and_when_the_server_ends(
     with served(swarm(4)) as site:
         window.look(width=1400, dark=False)
         window.open(site.address)
-        await_that(window, HIDDEN, "#banner", is_=True)
+        wait_for(window, HIDDEN, "#banner", is_=True)
         site.show(replace(swarm(4), answered=0))
-        await_that(window, HIDDEN, "#banner", is_=False)
+        wait_for(window, HIDDEN, "#banner", is_=False)
         assert window.run(TEXT, "#banner").startswith("No member answers any more.")
         site.show(swarm(4))
-        await_that(window, HIDDEN, "#banner", is_=True)
+        wait_for(window, HIDDEN, "#banner", is_=True)
     lost = "return document.querySelector('#banner').textContent.startsWith('rumor top does not')"
-    await_that(window, lost, is_=True)
+    wait_for(window, lost, is_=True)
     assert window.run(NODES) == 4
     # The browser only complains about the missing server.
-    assert all("ERR_CONNECTION_REFUSED" in each or "events" in each for each in window.complaints())
+    assert all(
+        "ERR_CONNECTION_REFUSED" in each or "events" in each for each in window.console_messages()
+    )
 
 
 def test_without_measurements_there_is_no_consensus_curve(page: Browser, site: Site) -> None:
     with served(a_view(4)) as other:
         page.open(other.address)
-        await_that(page, CURVES, "loss", is_=4)
+        wait_for(page, CURVES, "loss", is_=4)
         assert page.run(HIDDEN, "#distance-none") is False
         assert page.run(CURVES, "distance") == 0
         assert page.run("return getComputedStyle(document.querySelector('#distance')).display") == (
@@ -245,7 +247,7 @@ def test_a_click_on_a_node_shows_its_links_and_settings_and_a_second_closes_them
     click = """document.querySelector('#graph [data-id=p02]')
         .dispatchEvent(new MouseEvent('click', { bubbles: true }))"""
     page.run(click)
-    await_that(page, TEXT, "#peer-title", is_="p02")
+    wait_for(page, TEXT, "#peer-title", is_="p02")
     assert {"gosgd", "exponential"} <= set(
         page.run("return [...document.querySelectorAll('#peer dd')].map((e) => e.textContent)")
     )
@@ -254,7 +256,7 @@ def test_a_click_on_a_node_shows_its_links_and_settings_and_a_second_closes_them
     )
     assert page.run(links) == ["p00", "p03"]
     page.run(click)
-    await_that(page, TEXT, "#peer-title", is_="A member")
+    wait_for(page, TEXT, "#peer-title", is_="A member")
 
 
 def test_nodes_can_be_selected_by_keyboard(page: Browser) -> None:
@@ -265,7 +267,7 @@ def test_nodes_can_be_selected_by_keyboard(page: Browser) -> None:
         page.run(press, key)
     assert page.run("return document.activeElement.dataset.id") == "p03"
     page.run(press, "Enter")
-    await_that(page, TEXT, "#peer-title", is_="p03")
+    wait_for(page, TEXT, "#peer-title", is_="p03")
     assert page.run("return document.activeElement.getAttribute('aria-pressed')") == "true"
 
 
@@ -302,7 +304,7 @@ def test_curves_are_over_time_or_total_steps(page: Browser, site: Site) -> None:
     page.run("document.querySelector('input[value=step]').click()")
     assert page.run(label).startswith("Loss. step 8")
     page.run("document.querySelector('#log').click()")
-    assert page.run(CURVES, "loss") == 4 and page.complaints() == []
+    assert page.run(CURVES, "loss") == 4 and page.console_messages() == []
 
 
 def test_a_button_switches_between_light_and_dark(page: Browser) -> None:

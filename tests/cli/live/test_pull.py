@@ -36,22 +36,22 @@ def test_the_file_is_written_and_replaced_until_the_command_is_stopped(
     address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
 
     def written() -> bool:
-        told, _ = pull(address, "-o", file, "--force")
-        return f"{file}: the average of 2 of 2 peers" in told and "a: 0." in told
+        output, _ = pull(address, "-o", file, "--force")
+        return f"{file}: the average of 2 of 2 peers" in output and "a: 0." in output
 
     until(written)
-    # They began with one model, and did not train.
+    # Both peers started with the same model and did not train.
     state = load_file(file)
     assert all((value == state[name]).all() for name, value in linear().state_dict().items())
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
 
     def all_read() -> bool:
-        told.update(json.loads(pull(address, "-o", file, "--force", "--json")[0]))
-        return len(told["peers"]) == 2
+        report.update(json.loads(pull(address, "-o", file, "--force", "--json")[0]))
+        return len(report["peers"]) == 2
 
     until(all_read)
-    assert told["swarm"] == members[0].peer.stats().swarm and told["frozen"] == []
-    assert [each["id"] for each in told["peers"]] == ["a", "b"] and not told["missing"]
+    assert report["swarm"] == members[0].peer.stats().swarm and report["frozen"] == []
+    assert [each["id"] for each in report["peers"]] == ["a", "b"] and not report["missing"]
     times: set[int] = set()
 
     def end_after_some() -> None:

@@ -71,23 +71,23 @@ def test_the_size_is_bounded_for_any_number_of_members_and_changes() -> None:
     assert len(recording.add(at(302, *crowd))["view"]["peers"]) == 300
 
 
-def doubted(id: str) -> PeerView:
+def suspected(id: str) -> PeerView:
     return a_peer(id, suspected_by=2)
 
 
 def test_a_member_that_answers_but_is_long_suspected_is_cut_off() -> None:
     recording = Recording()
     for second in range(2):
-        shown = recording.add(at(second, doubted("a"), doubted("b"), a_peer("c")))["view"]
+        shown = recording.add(at(second, suspected("a"), suspected("b"), a_peer("c")))["view"]
         assert [peer["state"] for peer in shown["peers"]] == ["training"] * 3
         assert shown["events"] == [] and shown["cut_off"] == 0
-    shown = recording.add(at(2, doubted("a"), doubted("b"), a_peer("c")))["view"]
+    shown = recording.add(at(2, suspected("a"), suspected("b"), a_peer("c")))["view"]
     assert [peer["state"] for peer in shown["peers"]] == [CUT_OFF, CUT_OFF, "training"]
     assert shown["cut_off"] == 2
     cut = {"time_s": T0 + 2, "event": "cut off", "peers": ["a", "b"], "peer": "a"}
     assert shown["events"] == [cut]
-    # One of them dies meanwhile, the other is heard again.
-    gone = replace(doubted("b"), state="dead", source="others")
+    # Then one of them dies, and the other is reached again.
+    gone = replace(suspected("b"), state="dead", source="others")
     shown = recording.add(at(3, a_peer("a"), gone, a_peer("c")))["view"]
     over = {"time_s": T0 + 3, "event": "reached again", "peers": ["a"], "peer": "a"}
     assert shown["events"] == [cut, over]
@@ -97,8 +97,8 @@ def test_a_member_that_answers_but_is_long_suspected_is_cut_off() -> None:
 
 def test_a_member_that_is_silent_or_gone_is_not_cut_off() -> None:
     recording = Recording()
-    silent = replace(doubted("a"), source="others", state="silent")
-    left = replace(doubted("b"), state="left")
+    silent = replace(suspected("a"), source="others", state="silent")
+    left = replace(suspected("b"), state="left")
     for second in range(5):
         shown = recording.add(at(second, silent, left))["view"]
     assert [peer["state"] for peer in shown["peers"]] == ["silent", "left"]

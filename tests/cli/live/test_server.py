@@ -28,14 +28,14 @@ def site() -> Iterator[Site]:
 @pytest.mark.extended
 @pytest.mark.parametrize("path", [*FILES, "/status.json", "/nothing"])
 def test_every_response_restricts_requests_to_this_server(site: Site, path: str) -> None:
-    answer, text = site.get(path)
-    assert answer.status == (404 if path == "/nothing" else 200) and text
-    policy = answer.getheader("content-security-policy", "")
+    response, text = site.get(path)
+    assert response.status == (404 if path == "/nothing" else 200) and text
+    policy = response.getheader("content-security-policy", "")
     assert policy.startswith("default-src 'self';") and "unsafe" not in policy
-    assert answer.getheader("x-content-type-options") == "nosniff"
-    assert answer.getheader("cross-origin-resource-policy") == "same-origin"
-    assert answer.getheader("access-control-allow-origin") is None
-    assert answer.getheader("cache-control") == "no-store"
+    assert response.getheader("x-content-type-options") == "nosniff"
+    assert response.getheader("cross-origin-resource-policy") == "same-origin"
+    assert response.getheader("access-control-allow-origin") is None
+    assert response.getheader("cache-control") == "no-store"
 
 
 @pytest.mark.extended
@@ -52,31 +52,33 @@ def test_the_page_has_no_inline_script_or_style_and_uses_no_other_server(site: S
 
 @pytest.mark.extended
 @pytest.mark.parametrize("host", ["localhost:1", "192.0.2.7", "NODE-A:80"])
-def test_it_accepts_its_address_localhost_and_its_name_as_host(site: Site, host: str) -> None:
-    answer, _ = site.get("/status.json", host=host)
-    assert answer.status == 200
+def test_the_server_accepts_ip_addresses_localhost_and_its_name_as_host(
+    site: Site, host: str
+) -> None:
+    response, _ = site.get("/status.json", host=host)
+    assert response.status == 200
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("path", ["/", "/status.json", "/events"])
 @pytest.mark.parametrize("host", ["evil.example:80", "localhost.evil.example:1"])
 def test_requests_with_another_host_name_are_refused(site: Site, host: str, path: str) -> None:
-    answer, text = site.get(path, host=host)
-    assert answer.status == 421 and "not the host that you named" in text
-    assert answer.getheader("content-security-policy") is not None
+    response, text = site.get(path, host=host)
+    assert response.status == 421 and "not the host that you named" in text
+    assert response.getheader("content-security-policy") is not None
 
 
 @pytest.mark.extended
-def test_nothing_can_be_sent(site: Site) -> None:
-    answer, _ = site.get("/status.json", method="POST")
-    assert answer.status == 501
+def test_post_requests_are_refused(site: Site) -> None:
+    response, _ = site.get("/status.json", method="POST")
+    assert response.status == 501
 
 
 def test_the_status_is_the_last_view(site: Site) -> None:
     _, text = site.get("/status.json")
-    told = json.loads(text)
-    assert [peer["id"] for peer in told["peers"]] == ["p00", "p01", "p02", "p03"]
-    assert told["swarm_step"] == 790_123 and len(told["links"]) == 12
+    status = json.loads(text)
+    assert [peer["id"] for peer in status["peers"]] == ["p00", "p01", "p02", "p03"]
+    assert status["swarm_step"] == 790_123 and len(status["links"]) == 12
 
 
 @pytest.mark.extended
@@ -93,21 +95,21 @@ def test_a_stream_begins_with_everything_and_continues_with_views() -> None:
                 break
         assert news["view"]["answered"] == 0
         stream.close()
-        # A page that is opened later shows the same.
+        # A page that is opened later gets the same data.
         _, all_ = next(site.events())
         assert all_["view"]["peers"][-1]["id"] == "late"
         assert len(all_["curves"]["times_s"]) >= 3
 
 
 @pytest.mark.extended
-def test_no_name_ends_an_event_or_begins_another() -> None:
+def test_peer_names_cannot_break_the_event_stream() -> None:
     peers = (a_peer(HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE, "host": HOSTILE}),)
     with served(replace(a_view(2), peers=peers, events=())) as site:
         stream = site.events()
         for _ in range(3):
-            name, told = next(stream)
+            name, event = next(stream)
             assert name in ("everything", "view")
-            (peer,) = told["view"]["peers"]
+            (peer,) = event["view"]["peers"]
             assert peer["id"] == HOSTILE and peer["loss"] == "inf"
         stream.close()
 
@@ -141,5 +143,5 @@ def test_open_streams_end_with_the_server() -> None:
         stream = site.events()
         next(stream)
         site.stop()
-        # It ends, and the reader need not leave first.
+        # The stream ends although its reader is still connected.
         assert sum(1 for _ in stream) < 1000

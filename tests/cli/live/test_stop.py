@@ -47,7 +47,7 @@ class Run:
     def log(self, id: str) -> str:
         return (self.folder / f"{id}.log").read_text()
 
-    def trains(self, id: str, words: str) -> None:
+    def wait_for_log(self, id: str, words: str) -> None:
         until(lambda: words in self.log(id), f"{id}: {words}")
 
 
@@ -66,7 +66,7 @@ def swarm_of(run: Run, *more: str, life: str = "") -> list[Forked]:
         own = ("--id", id, "--out", str(run.folder / id), "--set", "founders=2", way, run.address)
         processes.append(run.start(id, *common, *own, life=life))
     for id in ("a", "b"):
-        run.trains(f"{id}{life}", "resuming" if life else "founded a swarm")
+        run.wait_for_log(f"{id}{life}", "resuming" if life else "founded a swarm")
     return processes
 
 
@@ -79,9 +79,9 @@ def report(folder: Path) -> dict[str, Any]:
 @pytest.mark.live
 def test_a_swarm_ends_and_resumes_from_its_checkpoints(run: Run) -> None:
     first = swarm_of(run)
-    told, progress = stop(run.address)
-    assert "2 of 2 peers have ended.\nStart it again from its" in told
-    assert all(f"{id}: gone after " in told for id in "ab") and "with a weight of" in told
+    output, progress = stop(run.address)
+    assert "2 of 2 peers have ended.\nStart it again from its" in output
+    assert all(f"{id}: gone after " in output for id in "ab") and "with a weight of" in output
     assert "asking 2 peers of swarm" in progress and "a: gone after" in progress
     assert [process.wait(LIMIT_S) for process in first] == [0, 0]
     before = {id: report(run.folder / id) for id in "ab"}
@@ -92,11 +92,11 @@ def test_a_swarm_ends_and_resumes_from_its_checkpoints(run: Run) -> None:
     # An earlier request does not stop a resumed peer.
     swarm_of(run, "--resume", life="-2")
     for id in "ab":
-        run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
-    run.trains("a-2", "founded a swarm")
-    run.trains("b-2", "joined: the model is now a copy of a's")
-    told = stop(run.address, "--json")[0]
-    found = json.loads(told.splitlines()[-1])
+        run.wait_for_log(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
+    run.wait_for_log("a-2", "founded a swarm")
+    run.wait_for_log("b-2", "joined: the model is now a copy of a's")
+    output = stop(run.address, "--json")[0]
+    found = json.loads(output.splitlines()[-1])
     assert found["stopped"] and {peer["state"] for peer in found["peers"]} == {"gone"}
     assert {
         peer["id"]: peer["steps"] >= before[peer["id"]]["steps"] for peer in found["peers"]
@@ -117,8 +117,8 @@ def test_a_stop_is_in_the_journal_and_replayed(run: Run) -> None:
 @pytest.mark.live
 def test_peers_of_a_synchronous_rule_leave(run: Run) -> None:
     processes = swarm_of(run, "--rule", "dpsgd")
-    told, _ = stop(run.address)
-    assert "2 of 2 peers have ended.\nThey waited for one another" in told
+    output, _ = stop(run.address)
+    assert "2 of 2 peers have ended.\nThey waited for one another" in output
     assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
     assert {report(run.folder / id)["state"] for id in "ab"} == {"left"}
 
@@ -127,15 +127,15 @@ def test_peers_of_a_synchronous_rule_leave(run: Run) -> None:
 @pytest.mark.live
 def test_a_peer_that_does_not_stop_gives_status_1(run: Run) -> None:
     swarm_of(run, "--set=remote_stop=false")
-    told, _ = stop(run.address, status=1)
-    assert told.splitlines()[-1] == "0 of 2 peers have ended."
-    assert "it takes no requests to stop (remote_stop=False)" in told
+    output, _ = stop(run.address, status=1)
+    assert output.splitlines()[-1] == "0 of 2 peers have ended."
+    assert "it takes no requests to stop (remote_stop=False)" in output
 
 
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("command", ["stop", "top --once", "top --web", "pull -o new"])
-def test_without_an_answer_there_is_a_one_line_error_and_status_1(
+def test_a_missing_answer_is_a_one_line_error_with_status_1(
     in_empty_folder: Path, command: str
 ) -> None:
     address = "127.0.0.1:1"
@@ -148,12 +148,12 @@ def test_without_an_answer_there_is_a_one_line_error_and_status_1(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
+def test_the_owner_of_the_roster_stops_a_swarm_with_keys(run: Run) -> None:
     swarm = Swarm(run.folder)
     keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
     own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
     process = run.start("m1", *keys, *own, "--set", "step_s_min=0.01")
-    run.trains("m1", "founded a swarm")
-    told, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
-    assert "m1: gone after" in told
+    run.wait_for_log("m1", "founded a swarm")
+    output, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
+    assert "m1: gone after" in output
     assert process.wait(LIMIT_S) == 0

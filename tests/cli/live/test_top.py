@@ -60,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
     return made
 
 
-def test_once_prints_one_table(fake: Fake) -> None:
+def test_without_a_terminal_one_table_is_printed(fake: Fake) -> None:
     silent = a_peer("nat", source="others", state="dead")
     fake.views = [a_view(4), replace(a_view(4), peers=(*a_view(4).peers, silent))]
     result = rumor_top("node-a:7700", "node-b:7700", *FAST)
@@ -86,8 +86,8 @@ def test_a_terminal_shows_as_much_as_fits() -> None:
 def test_json_is_one_object(fake: Fake) -> None:
     result = rumor_top("a:1", "--json", *FAST)
     (line,) = result.stdout.splitlines()
-    told = json.loads(line)
-    assert told["alive"] == 4 and told["peers"][0]["settings"]["rule"] == "gosgd"
+    status = json.loads(line)
+    assert status["alive"] == 4 and status["peers"][0]["settings"]["rule"] == "gosgd"
     assert result.exit_code == 0
 
 
@@ -140,7 +140,7 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def server_arguments(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The arguments that the server would get; it is interrupted at once."""
     found: dict[str, Any] = {}
 
@@ -155,35 +155,39 @@ def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_it_prints_its_address_and_an_interrupt_is_a_success(given: dict[str, Any]) -> None:
+def test_the_page_address_is_printed_and_an_interrupt_gives_status_0(
+    server_arguments: dict[str, Any],
+) -> None:
     result = rumor_top("--web", "node-a:7700", "--every-s", "2")
     assert result.exit_code == 0, result.output
-    host, port = given["place"]
+    host, port = server_arguments["place"]
     assert host == "127.0.0.1" and port > 0
     assert result.stdout == f"http://127.0.0.1:{port}/\n"
-    assert given["view"] == a_view(4) and given["every_s"] == 2.0
-    assert given["listener"].fileno() == -1
+    assert server_arguments["view"] == a_view(4) and server_arguments["every_s"] == 2.0
+    assert server_arguments["listener"].fileno() == -1
 
 
-def test_it_listens_at_the_given_address_and_accepts_that_host_name(given: dict[str, Any]) -> None:
+def test_the_page_is_served_at_the_given_address_and_host_name(
+    server_arguments: dict[str, Any],
+) -> None:
     result = rumor_top("--web", "node-a:7700", "--listen", "localhost:0")
     assert result.exit_code == 0, result.output
-    assert given["names"] == {"localhost", socket.gethostname().lower()}
-    assert given["place"][0] in ("127.0.0.1", "::1")
+    assert server_arguments["names"] == {"localhost", socket.gethostname().lower()}
+    assert server_arguments["place"][0] in ("127.0.0.1", "::1")
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
-def test_it_listens_on_ipv6_too(given: dict[str, Any]) -> None:
+def test_the_page_is_served_on_ipv6(server_arguments: dict[str, Any]) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("there is no IPv6 loopback")
     result = rumor_top("--web", "node-a:7700", "--listen", "[::1]:0")
     assert result.exit_code == 0, result.output
-    assert result.stdout == f"http://[::1]:{given['place'][1]}/\n"
+    assert result.stdout == f"http://[::1]:{server_arguments['place'][1]}/\n"
 
 
-def test_a_port_in_use_is_reported(given: dict[str, Any]) -> None:
+def test_a_port_in_use_is_reported(server_arguments: dict[str, Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         result = rumor_top("--web", "node-a:7700", "--listen", f"127.0.0.1:{port}")
@@ -198,16 +202,16 @@ def test_a_port_in_use_is_reported(given: dict[str, Any]) -> None:
 def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: Path) -> None:
     with swarm(*(one_of(tmp_path, id, 2) for id in "ab"), at_once=True) as members:
         address = members[0].address
-        told: dict[str, Any] = {}
+        status: dict[str, Any] = {}
 
         def all_train() -> bool:
             result = rumor_top(address, "--json", *FAST)
             assert result.exit_code == 0, result.output
-            told.update(json.loads(result.stdout))
-            steps = [peer["steps_s"] for peer in told["peers"] if peer["state"] == "training"]
-            return len(steps) == told["answered"] == 2 and all(steps)
+            status.update(json.loads(result.stdout))
+            steps = [peer["steps_s"] for peer in status["peers"] if peer["state"] == "training"]
+            return len(steps) == status["answered"] == 2 and all(steps)
 
-        until(all_train, lambda: told)
+        until(all_train, lambda: status)
         command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
         pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, **pipes) as page_server:
@@ -221,7 +225,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
                     return len(shown["peers"]) == 2 and bool(shown["steps_s"])
 
                 until(is_served)
-                # An open page does not keep it from ending.
+                # An open page does not keep the server from exiting.
                 with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
                     assert stream.readline() == b"event: everything\n"
                     page_server.send_signal(signal.SIGTERM)
@@ -229,7 +233,7 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
             finally:
                 page_server.kill()
     assert (page_server.returncode, errors) == (0, "")
-    assert [peer["id"] for peer in told["peers"]] == ["a", "b"]
-    assert {peer["settings"]["rule"] for peer in told["peers"]} == {"gosgd"}
-    assert told["alive"] == told["answered"] == 2
-    assert {event["event"] for event in told["events"]} >= {"founded", "met"}
+    assert [peer["id"] for peer in status["peers"]] == ["a", "b"]
+    assert {peer["settings"]["rule"] for peer in status["peers"]} == {"gosgd"}
+    assert status["alive"] == status["answered"] == 2
+    assert {event["event"] for event in status["events"]} >= {"founded", "met"}

@@ -29,9 +29,9 @@ GIVEN: dict[str, Any] = {
 TYPED = [f"--set={name}={typed(value)}" for name, value in GIVEN.items()]
 
 
-def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
+def test_options_reach_the_peer(captured_configs: list[tuple[RunConfig, PeerConfig]]) -> None:
     called("peer", *TYPED, "--set=eval_every=3", status=0)
-    [(run_config, peer_config)] = asked
+    [(run_config, peer_config)] = captured_configs
     protocol = peer_config.protocol
     assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
     assert peer_config.memory_models == 2.5
@@ -44,7 +44,7 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
 
 @pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
 def test_a_peer_reads_the_values_that_a_launch_passes_on(
-    asked: list[tuple[RunConfig, PeerConfig]],
+    captured_configs: list[tuple[RunConfig, PeerConfig]],
     changes: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,7 +54,7 @@ def test_a_peer_reads_the_values_that_a_launch_passes_on(
     for name, value in place.variables.items():
         monkeypatch.setenv(name, value)
     called(*place.command, status=0)
-    [(run_config, peer_config)] = asked
+    [(run_config, peer_config)] = captured_configs
     for name, value in exchange.settings().items():
         assert getattr(peer_config, name) == value
     assert run_config.eval_every == 3

@@ -26,9 +26,9 @@ class Kiln:
     glaze: bool = setting(False, "Glaze what is in it.")
     pots: tuple[str, ...] = setting((), "A pot; may be given several times.")
     depth: int | None = setting(None, "How deep it is.", otherwise="as deep as the pots")
-    out: Path | None = setting(None, "Where pots go.")
+    out: Path | None = setting(None, "Folder of the pots.")
     inner: dict[str, int] | None = None
-    """What no option could say."""
+    """A field that no option can express."""
 
 
 HOT = Source(Kiln)
@@ -93,7 +93,7 @@ def test_settings_without_an_option_are_set_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [
         ("heats=1", "there is no setting 'heats', did you mean 'heat_s'?"),
         ("heat_s", "write heat_s=VALUE"),
@@ -102,9 +102,9 @@ def test_settings_without_an_option_are_set_by_name() -> None:
         ("depth=deep", "it must be an integer"),
     ],
 )
-def test_an_invalid_setting_is_named(word: str, told: str) -> None:
+def test_an_invalid_setting_is_named(word: str, message: str) -> None:
     got, shown = kiln("--set", word, **EVERYDAY)
-    assert got["status"] == 2 and told in shown
+    assert got["status"] == 2 and message in shown
 
 
 def test_options_override_the_settings_of_a_file(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_options_override_the_settings_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("depht = 3", "unknown key 'depht', did you mean 'depth'?"),
         ("depth = 3.5", "depth=3.5: it must be an integer"),
@@ -126,10 +126,10 @@ def test_options_override_the_settings_of_a_file(tmp_path: Path) -> None:
         ("depth = ", "Invalid value"),
     ],
 )
-def test_an_invalid_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "kiln.toml").write_text(text)
     got, shown = kiln(f"--config={tmp_path / 'kiln.toml'}", **EVERYDAY)
-    assert got["status"] == 2 and told in shown
+    assert got["status"] == 2 and message in shown
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -156,16 +156,18 @@ def test_every_setting_is_explained_and_keeps_its_default(name: str) -> None:
                 assert name in known[field].by_command and declared.name == field
 
 
-def test_config_lists_and_explains_settings() -> None:
-    def told(*words: str) -> str:
+def test_the_config_command_lists_and_explains_settings() -> None:
+    def config_output(*words: str) -> str:
         return called("config", *words, status=0).output
 
-    everything = told()
+    everything = config_output()
     assert all(f"  {name}=" in everything for name in declared_settings())
     assert max(map(len, everything.splitlines())) <= 80
-    explained = told("dead_s")
+    explained = config_output("dead_s")
     assert "Values: above 0. Default: 30.0." in explained and "peer, launch, run" in explained
-    assert "linger_s" in told("linger") and "launch, run: 3600.0" in told("linger_s")
+    assert "linger_s" in config_output("linger") and "launch, run: 3600.0" in config_output(
+        "linger_s"
+    )
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -22,7 +22,7 @@ from rumor.train.storage.files import drafted
 __all__ = [
     "FAKE_PEER",
     "PNG",
-    "checked",
+    "checked_job",
     "detail",
     "draw_nothing",
     "job_of",
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 PNG = b"\x89PNG"
-"""How every picture begins."""
+"""First bytes of every picture."""
 
 FAKE_PEER = (sys.executable, str(Path(__file__).with_name("peer.py")))
 
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the picture of a run an empty one: drawing takes longer than the rest of the run."""
+    """Write an empty picture of a run, since drawing takes longer than the rest of the run."""
 
     def draw(summary: object, peers: object, disagreement: object, path: Path) -> None:
         with drafted(path) as draft:
@@ -47,8 +47,8 @@ def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "draw", draw)
 
 
-def checked(**settings: Any) -> Job:
-    """A run of fake peers on the quadratic task, after all checks.
+def checked_job(**settings: Any) -> Job:
+    """Return a checked job of fake peers on the quadratic task.
 
     Args:
         settings: Fields of a `LaunchConfig` and a `RunConfig`.
@@ -60,7 +60,7 @@ def checked(**settings: Any) -> Job:
 
 def run_fakes(out: Path, *, faults: tuple[Fault, ...] = (), **settings: Any) -> dict[str, Any]:
     """Launch fake peers on the quadratic task and return the run's summary."""
-    return run_swarm(replace(checked(out=out, **settings), faults=faults))
+    return run_swarm(replace(checked_job(out=out, **settings), faults=faults))
 
 
 def job_of(
@@ -71,10 +71,10 @@ def job_of(
     exchange: ExchangeConfig | None = None,
     **settings: Any,
 ) -> Job:
-    """A run of a task, not checked."""
-    told = settings | ({"exchange": exchange} if exchange else {})
+    """Return a job that trains a task, without any checks."""
+    fields = settings | ({"exchange": exchange} if exchange else {})
     return Job(
-        config=config_of(LaunchConfig, told),
+        config=config_of(LaunchConfig, fields),
         name="digits",
         command=tuple(command),
         out=out,
@@ -84,7 +84,7 @@ def job_of(
 
 
 def places_of(out: Path, command: Sequence[str] = ("peer",), **settings: Any) -> list[Place]:
-    """Folders of the peers of a new run, and how they are started."""
+    """Return the folders, commands and variables of the peers of a new run."""
     return RunFolder(job_of(out, command, **settings)).found()
 
 

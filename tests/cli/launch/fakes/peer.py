@@ -1,10 +1,10 @@
 """A stand-in for ``rumor peer``: it trains nothing, but writes the files of a peer.
 
 It reads the same environment. ``FAKE_FATES``, a JSON object by peer id, says how each peer ends:
-``finish`` (the default), ``kill``, ``fail``, ``refuse``, ``wait``, which lasts until it is told to
-leave, ``ignore``, which ignores even that, or ``train``, which takes ten steps every 20 ms and
-leaves when told to. A later incarnation always trains. If ``FAKE_HOLD`` names a file, a training
-peer takes at most half of its steps before that file exists.
+``finish`` (the default), ``kill``, ``fail``, ``refuse``, ``wait``, which leaves on a signal,
+``ignore``, which ignores signals, or ``train``, which takes ten steps every 20 ms and leaves on a
+signal. A later incarnation always trains. If ``FAKE_HOLD`` names a file, a training peer takes at
+most half of its steps before that file exists.
 """
 
 import json
@@ -111,13 +111,15 @@ def may_end() -> bool:
 
 
 if __name__ == "__main__":
-    given = {name[6:].lower(): told for name, told in os.environ.items() if name[:6] == "RUMOR_"}
-    (Path(given["out"]) / "options.json").write_text(json.dumps(given))
+    options = {
+        name[6:].lower(): value for name, value in os.environ.items() if name[:6] == "RUMOR_"
+    }
+    (Path(options["out"]) / "options.json").write_text(json.dumps(options))
     fates = json.loads(os.environ.get("FAKE_FATES", "{}"))
-    fate = fates.get(given["id"], "finish")
+    fate = fates.get(options["id"], "finish")
     if fate == "refuse":
         print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
         sys.exit(2)
-    peer = FakePeer(given)
-    is_later = given.get("resume") == "1" or ".life-" in given["out"]
+    peer = FakePeer(options)
+    is_later = options.get("resume") == "1" or ".life-" in options["out"]
     peer.live("train" if is_later else fate)
