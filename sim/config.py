@@ -82,7 +82,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     push_mbit: float | None = setting(
         None,
-        "What each worker may send, Mbit/s, whatever its link carries. Pushes beyond it are "
+        "Limit of what each worker sends, Mbit/s, whatever its link carries. Pushes beyond it are "
         "skipped. As --set bandwidth of `rumor peer`.",
         above=0,
         otherwise="as much as there is",
@@ -205,7 +205,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     decide: str = setting(
         "auto",
-        "What decides on exchanges: protocol (that of each worker, as live), compiled (a fast "
+        "Decides on exchanges: protocol (that of each worker, as live), compiled (a fast "
         "path in machine code with the same result, compiled at its first use), or auto: the "
         "fast path from 20,000 steps of all workers on, for plain exchanges, else the "
         "protocols. Each run on the fast path compares its first window. Results do not "

@@ -95,8 +95,8 @@ class CheckpointConfig:
 
     every: str = setting(
         "60s",
-        "How often one is written: 60s, 5min or 500steps, both as in 60s,500steps for whichever "
-        "comes first; with never, one at the end alone. What a crash costs is the work since the "
+        "Interval between checkpoints: 60s, 5min or 500steps, or 60s,500steps for the one that "
+        "comes first; with never, only one at the end. What a crash costs is the work since the "
         "last one; what each costs is a copy of the model and the optimizer's state.",
         metavar="INTERVAL",
     )
@@ -183,7 +183,7 @@ class TrustSettings:
 
     roster: Path | None = setting(
         None,
-        "Who may take part. The file is read again when it changes, and written when other "
+        "Machines that may join. The file is read again when it changes, and written when other "
         "members know a newer one; needed with ``key``.",
         brief="Roster of the machines that may join.",
     )
@@ -275,7 +275,7 @@ class TrainingSettings(SeedSettings):
 
     optimizer: str | None = setting(
         None,
-        "What trains in place of the task's optimizer: sgd, nesterov (both with momentum 0.9), "
+        "Optimizer in place of the task's: sgd, nesterov (both with momentum 0.9), "
         "adam, adamw, rmsprop or adagrad.",
         otherwise="the task's",
         metavar="NAME",
@@ -297,7 +297,7 @@ class TrainingSettings(SeedSettings):
 
     partition: str = setting(
         "shared",
-        "Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the "
+        "Division of samples among peers: shared (each has all), iid, dirichlet:ALPHA (the "
         "smaller, the fewer classes at a peer), shards:K, or MODULE:FUNCTION, a function of yours "
         "that returns a list of indices for each peer.",
         brief="How samples are divided.",
@@ -324,8 +324,8 @@ class PeerConfig(
 ):
     """How one peer takes part in a swarm.
 
-    A field that is given overrides the environment, even if it equals its default. A string is
-    taken for a path.
+    A field that is given overrides the environment, even if it equals its default. Paths may be
+    strings.
 
     Raises:
         ConfigError: A field is out of range, or an address is malformed.
@@ -423,8 +423,8 @@ class PeerConfig(
 
     save_frozen: bool = setting(
         True,
-        "Whether the model that is written at the end, and by `Peer.save_model`, has frozen "
-        "parameters too. False for a small part that is trained on a large base, such as the "
+        "Include frozen parameters in the model that is written at the end and by "
+        "`Peer.save_model`. False for a small part that is trained on a large base, such as the "
         "adapters of a LoRA: each file then has what is averaged, and buffers, and no copy of the "
         "base.",
     )
@@ -596,8 +596,8 @@ class RunConfig(TrainingSettings):
     )
     checkpoint_every: str = setting(
         "60s",
-        "How often a checkpoint is written into ``out``: 60s, 5min or 500steps, both as in "
-        "60s,500steps for whichever comes first, or never.",
+        "Interval between checkpoints in ``out``: 60s, 5min or 500steps, or 60s,500steps for the "
+        "one that comes first, or never.",
         metavar="INTERVAL",
     )
     resume: bool = setting(
@@ -607,7 +607,7 @@ class RunConfig(TrainingSettings):
     )
 
     options: Mapping[str, Any] | None = setting(
-        None, "What else to keep in the folder for whoever resumes, as JSON has it."
+        None, "Further settings to keep in the folder for a resumed run, as JSON values."
     )
 
     def __post_init__(self) -> None:
@@ -620,7 +620,7 @@ class RunConfig(TrainingSettings):
         Recurrence(self.checkpoint_every)
         if self.resume and self.journal:
             raise ConfigError(
-                "a journal begins with its peer, so that one that resumes cannot keep one: resume "
+                "a journal begins with its peer, so that a resumed peer cannot keep one: resume "
                 "without it"
             )
 

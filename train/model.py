@@ -39,8 +39,8 @@ __all__ = [
     "with_own_names",
 ]
 
-# By name, as importing these classes takes a second. CheckpointWrapper strips its own prefix if it
-# is the outermost module.
+# Classes by name, since importing them takes a second. CheckpointWrapper strips its own prefix if
+# it is the outermost module.
 _WRAPPED: Final = {
     "OptimizedModule": "_orig_mod",
     "DistributedDataParallel": "module",

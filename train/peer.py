@@ -93,7 +93,7 @@ def _loss(value: object) -> Loss | None:
 def _on_all_ranks(
     method: "Callable[Concatenate[Peer, _P], _T]",
 ) -> "Callable[Concatenate[Peer, _P], _T]":
-    """Make a method one that the processes of a group call together, with their model current."""
+    """Make all processes of a group call a method together, with their model up to date."""
 
     @wraps(method)
     def together(self: "Peer", /, *args: _P.args, **given: _P.kwargs) -> _T:

@@ -21,11 +21,11 @@ from ..launch.folder import variables
 
 __all__ = ["find_task", "listed_variables", "task_variables"]
 
-# What a launcher gives the peers of one machine.
+# Variables that a launcher gives the peers of one machine.
 _OF_LAUNCHER: Final = tuple(
     f"RUMOR_{name}" for name in ("COUNT", "FOUNDERS", "ID", "INDEX", "LOCAL_INDEX", "RENDEZVOUS")
 )
-# What determines a peer's place in a list, and its name.
+# Settings that determine a peer's place in a list, and its name.
 _OF_PLACE: Final = ("id", "bind", "advertise", "join", "founders", "key", "roster", "rule")
 
 

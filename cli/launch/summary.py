@@ -241,7 +241,7 @@ def merge_outcomes(
 ) -> tuple[Merged | None, Evaluation | None]:
     """Merge the models of all peers that ended in order, and evaluate the result, if possible.
 
-    There is none if no such peer left a model, or if models that count are of several swarms.
+    Both results are None if no such peer left a model, or if the models belong to several swarms.
     """
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if len(_swarms(models)) != 1:

@@ -235,7 +235,7 @@ class Inbox:
         if share.seq <= before.id.seq:
             return False
         if before.whole:
-            raise RemoteProtocolError("went on before the last share was settled", share.sender)
+            raise RemoteProtocolError("sent more before the last share was settled", share.sender)
         self.decide(before, 0, "given up by its sender")
         return True
 

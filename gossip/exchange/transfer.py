@@ -68,7 +68,7 @@ class EscrowEvent(IntEnum):
     HEARD = auto()
     """The receiver was heard, in the addressed incarnation."""
     HEARD_GONE = auto()
-    """As `HEARD`, but the receiver is not a member any more: its end would go unnoticed."""
+    """Like `HEARD`, but the receiver is no longer a member, so its end would go unnoticed."""
     LATER_INCARNATION = auto()
     """The addressed incarnation of the receiver is over: another one runs."""
 

@@ -82,7 +82,7 @@ class MemberTable:
         self.only: Mapping[PeerId, Member] | None = None
         """None, since strangers may join; see `StaticMemberTable`."""
         self.known: dict[PeerId, Known] = {}
-        """What is known of each other peer; read-only for callers."""
+        """Knowledge about each other peer; read-only for callers."""
         self._config = config
         self._health = LocalHealth(config.gossip_s)
         self._started_s: float | None = None

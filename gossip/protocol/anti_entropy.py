@@ -7,8 +7,8 @@ A death, step by step:
 2. After `suspect_s` the member is suspected (`PeerSuspected`): pushes skip it, and it is asked.
 3. After `dead_s` it is considered dead (`PeerDied`). `Membership._strand` strands the shares in
    escrow toward it: their weight is neither here nor there until its owner is heard again.
-4. Dead members are dialed with back-off. One that answers recovers, and is asked what became of
-   each stranded share (`EscrowEvent.HEARD`). A later incarnation proves that the old one is
+4. Dead members are dialed with back-off. A member that answers recovers, and is asked what became
+   of each stranded share (`EscrowEvent.HEARD`). A later incarnation proves that the old one is
    over: the escrow is written off, in the ledger as well.
 
 A launcher that has seen a process die tells the others at once, see `PeerRuntime._take_leave_of`.
@@ -129,8 +129,8 @@ class Membership:
 
     def _note_stale(self, envelope: Envelope, body: Hello) -> None:
         """Halt if most live peers have directly heard a later incarnation of this peer's name."""
-        # No single peer can end another's training: one that knows the later incarnation only from
-        # hearsay still listens to this one, and does not send `answer_stale`.
+        # No single peer can end another's training: a peer that knows the later incarnation only
+        # from hearsay still listens to this one, and does not send `answer_stale`.
         state, table = self._state, self._table
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:

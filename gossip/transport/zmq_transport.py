@@ -122,7 +122,7 @@ class Transport:
         return self._curve is None or self._curve.may_speak_as(key, name)
 
     def take_expelled(self) -> set[PeerId]:
-        """Return the names used only by machines that are no longer admitted, each once."""
+        """Return each newly expelled name: all machines that used it have been revoked."""
         expelled, self._expelled = self._expelled, set()
         return expelled
 

@@ -288,7 +288,7 @@ class Read:
 class Stop:
     """Ends a swarm: the named incarnations, and no later ones, stop training, and merge.
 
-    One that does not name its receiver says that its sender needs no more answers.
+    If it does not name its receiver, its sender needs no more answers.
     """
 
     lives: Annotated[

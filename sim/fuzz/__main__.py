@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--failures-max", type=int, metavar="N", default=usual.failures_max,
-        help="stop after so many seeds that fail; default: %(default)s",
+        help="stop after this number of failing seeds; default: %(default)s",
     )  # fmt: skip
     parser.add_argument(
         "--processes", type=int, metavar="N", default=usable_cores(),

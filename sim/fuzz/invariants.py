@@ -29,7 +29,7 @@ __all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
 _ROUNDING: Final = 1e-9
 
 ROUNDED: Final = 0.2
-"""The same where numbers travel in 8 or 16 bits; models begin some units apart."""
+"""The same tolerance if numbers travel in 8 or 16 bits; models start some units apart."""
 
 BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
 """A peer believes in incarnations that begin at most this much later than its own, ms."""
@@ -302,7 +302,7 @@ class Invariants:
             # A peer that leaves has waited for all escrow that can still be settled.
             self._left.add(host.life)
             if any(ledger.weight for ledger in host.ledgers):
-                raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
+                raise Violation("I1", f"{host.id} leaves with weight of its own", (host.id,))
             if host.life not in self._outlived:
                 _require_settled(host, "leaves", gone=())
         if host.protocol.phase is Phase.QUIET and host.life not in self._quiet:
@@ -364,7 +364,7 @@ class Invariants:
         self.seen["model read"] += 1
         sender = self.ledgers[share.sender, share.incarnation][share.shard]
         if sender.founded == 0 and not sender.decided:
-            raise Violation("I2", f"{share} was shown by one that never held any", (host.id,))
+            raise Violation("I2", f"{share} was shown by a peer without a model", (host.id,))
         x, shard = host.vector.staged_values(share), share.shard
         if self._keeps_hulls and not self._is_inside(host, x, shard):
             raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))

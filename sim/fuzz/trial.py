@@ -28,8 +28,8 @@ __all__ = ["Failure", "Mutant", "Trial", "attempt", "run", "swarm_of"]
 # within that time by the squared number of peers, since news spreads there as heat does.
 _AGREE_S, _RING_S = 60.0, 1.5
 
-# Once all peers have finished, they must close within this time, or within so many times the time
-# allowed for agreeing: each round of merging waits for the slowest of all its shares.
+# Once all peers have finished, they must close within this time, or within this multiple of the
+# time allowed for agreeing: each round of merging waits for the slowest of all its shares.
 _END_S, _MERGE_TIMES = 60.0, 4
 
 # How far apart models may be in one coordinate; they begin some units apart.

@@ -167,7 +167,7 @@ class Vector:
         room = self.staged.setdefault(effect.share, bytearray(size))
         end = start + len(message)
         _require(isinstance(room, bytearray), "a frame of a share that is read from memory")
-        _require(0 <= start <= end <= len(room) == size, "a frame beside its share")
+        _require(0 <= start <= end <= len(room) == size, "a frame outside its share")
         room[start:end] = message
 
     def _drop(self, share: ShareId) -> None:

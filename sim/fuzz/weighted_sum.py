@@ -27,7 +27,7 @@ class WeightedSum:
 
     def __init__(self) -> None:
         self._lives: dict[Life, tuple[Vector, Sequence[Account]]] = {}
-        # By shard: all that was founded, minus all that died with a peer or was destroyed.
+        # For each shard: all that was founded, minus all that died with a peer or was destroyed.
         self._expected: dict[int, Values] = {}
         self._scale: dict[int, float] = {}
         self._pushed: dict[Push, Values] = {}

@@ -388,7 +388,7 @@ class Fleet:
                 self.halts[worker.id] = (
                     f"all {len(waiting)} workers have waited for one another for "
                     f"{self._plan.stuck_s:.0f} virtual seconds, since {since_s:.6g} s: a "
-                    "synchronous rule cannot go on where a link carries nothing"
+                    "synchronous rule cannot continue if a link carries nothing"
                 )
                 worker.waiting_since_s = None
                 self.leave(worker)

@@ -59,7 +59,7 @@ class Port:
             through_s += free_s - max(busy_s, start_s)
             start_s = min(busy_s, start_s)
         if through_s < now + INSTANT_S:
-            through_s = now  # a rounding difference is no queue
+            through_s = now  # a rounding difference is not a queue
         spans_s.append((start_s, through_s))
         return through_s
 

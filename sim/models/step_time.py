@@ -93,7 +93,7 @@ def _factor(text: str) -> float | None:
 
 
 def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:
-    # By largest remainder, the first of equals first.
+    # Method of the largest remainder; the first class wins a tie.
     quotas = [n * percent / 100 for _, percent in classes]
     counts = [math.floor(quota) for quota in quotas]
     remainders = [count - quota for quota, count in zip(quotas, counts, strict=True)]

@@ -106,7 +106,7 @@ def put_side_by_side(
     seconds = min(live.trained_s, float(times[-1]))
     if not seconds > 0:
         raise ConfigError("the simulation has not moved in time: there is nothing to compare")
-    # Of the median peer's own model, since the merged model is not measured live.
+    # The median peer's own model counts, since the merged model is not measured live.
     found, predicted = _first(*_median_accuracy(live), target), None
     if (quantiles := simulated.series.get("accuracy_quantiles")) is not None:
         predicted = _first(times, quantiles[:, 2], target)

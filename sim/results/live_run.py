@@ -142,7 +142,7 @@ def _live_peer(name: str, folders: Sequence[Path]) -> LivePeer:
 
 
 def _over_lives(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
-    """Turn a count that restarts in each incarnation into one that continues."""
+    """Turn a count that restarts in each incarnation into a continuous count."""
     values = np.array([float(row.get(name) or 0.0) for row in rows])
     grown = np.diff(values, prepend=0.0)
     return np.cumsum(np.where(grown < 0, values, grown))

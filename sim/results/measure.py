@@ -39,7 +39,7 @@ def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
         before, after = readings[first], readings[last]
         present = np.arange(len(after.steps)) if after.present is None else after.present
         exchanged = after.exchanges > before.exchanges
-        # Between two outer rounds all train alone, which is no fault.
+        # Between two outer rounds all workers train alone, as intended.
         if exchanged.any() and len(present):
             active = (exchanged & (after.steps > before.steps))[present]
             taking.append(float(active.sum()))
@@ -195,7 +195,7 @@ def token_figures(task: Any, steps: NDArray[np.int64], samples: Sequence[int]) -
         return {}
     targets: Any = task.train[1] if is_pair(task.train) else ()
     each = 1
-    # Several integers are the tokens of a text; several other numbers are one answer.
+    # Several integers are tokens; several other numbers are one target.
     if len(targets) and not targets.is_floating_point() and targets.ndim > 1:
         each = int(targets[0].numel())
     return {"tokens": int((steps * np.asarray(samples)).sum()) * each}

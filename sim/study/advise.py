@@ -253,7 +253,7 @@ def _settings(fleet: Calibration, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that all candidates share on a fleet."""
     found = fleet.simulation_with(given)
     if found.get("total_steps") and "total_steps" not in given:
-        # Where peers wait for one another, each must take the same number of steps.
+        # If peers wait for one another, each must take the same number of steps.
         found["steps"] = math.ceil(found.pop("total_steps") / found["workers"])
     # A factor is set by each candidate, and the rest belongs to the measured run alone.
     dropped = {*_FACTORS, *({"p", "emission", "robust", "eval_every"} - given.keys())}
@@ -275,7 +275,7 @@ def _first(fleet: Calibration, given: Mapping[str, Any], *, has_slow: bool) -> l
         graph = next((t for r, t in rules if _name(r) == _name(rule)), "exponential")
         rules = [each for each in rules if _name(each[0]) == rule] or [(rule, graph)]
     elif "rule" in fleet.settings:
-        # What is in use now, unless it is there in other words.
+        # The rule in use now, unless it is listed already in another spelling.
         used = SimulationConfig(**fleet.simulation())
         known = {(spec_of(read_rule(spec).make()), topology) for spec, topology in rules}
         if (spec_of(used.rule_spec.make()), used.topology) not in known:

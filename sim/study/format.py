@@ -18,7 +18,7 @@ __all__ = [
     "spread",
 ]
 
-# By the unit of the values: the value from which a unit is used, its name, and its size.
+# For each unit of the values: the least value for which a display unit is used, its name and size.
 _SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
     "s": ((7200.0, "h", 3600.0), (120.0, "min", 60.0), (0.1, "s", 1.0), (0.0, "ms", 1e-3)),
     "bytes": (

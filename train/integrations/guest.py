@@ -168,8 +168,8 @@ def require_whole(model: nn.Module, processes: int) -> None:
     device_map = getattr(model, "hf_device_map", None) or {}
     if len(set(map(str, device_map.values()))) > 1:
         raise ConfigError(
-            "device_map has spread the model over several devices, and a peer averages one that "
-            "lies on one device: load it without device_map"
+            "device_map has spread the model over several devices, and a peer averages only "
+            "models on one device: load it without device_map"
         )
 
 

@@ -140,7 +140,7 @@ class Learner:
             if now != then:
                 raise ConfigError(
                     f"{name.replace('_', ' ')} is {now!r} now, and {then!r} in the checkpoint: a "
-                    "peer that resumes goes on with the same"
+                    "resumed peer must keep it"
                 )
         try:
             self._optimizer.load_state_dict(dict(state["optimizer"]))

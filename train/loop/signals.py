@@ -80,7 +80,7 @@ class SignalHandling:
         before(self.caught, None)
 
     def exit(self) -> NoReturn:
-        """Exit the process with the status of one that the signal ended, as in shells."""
+        """Exit with the status of a process that the signal ended, as in shells."""
         raise SystemExit(128 + (self.caught or 0))
 
     def note(self, number: int) -> None:

@@ -97,7 +97,7 @@ class _Training:
             evaluate_every=every,
             checkpoints=False,
         )
-        # What a replay needs, as JSON values.
+        # Settings that a replay needs, as JSON values.
         settings = asdict(config) | {"options": None, "device": str(self.learner.device)}
         settings["lr_schedule"] = self.learner.lr_schedule
         telemetry = self.peer._telemetry

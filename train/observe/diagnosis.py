@@ -136,11 +136,11 @@ def _obstacles_inside(known: Sequence[Member], fixed_rule: str) -> Iterator[Find
     is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)
     training = [member for member in known if member.phase is Phase.TRAINING]
     if fixed_rule and training:
-        why = f"{fixed_rule} lets nobody join a swarm that has begun"
+        why = f"{fixed_rule} admits no new peers to a swarm that has begun"
         advice = "start all of its peers together (--founders), or use a rule such as gosgd"
         yield Finding("rule", why, advice)
     if is_inside and not training:
-        why = "its swarm is finishing: nobody there takes steps any more"
+        why = "its swarm is finishing: no peer there takes steps any more"
         yield Finding("finishing", why, "start another one, or resume from its checkpoints")
     elif known[0].phase > Phase.FINISHED:
         where = ", ".join(bare_address(m.addresses[0]) for m in training[:4] if m.addresses)
@@ -162,7 +162,7 @@ def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding 
         advice = "check that the machine is up, and open the port in the firewalls between"
         return Finding("silent", why, advice)
     except ConnectionRefusedError:
-        why = f"nobody listens at port {port} of {host} (connection refused)"
+        why = f"nothing listens at port {port} of {host} (connection refused)"
         advice = (
             "start the peer there, correct the port, or let it listen with "
             "--bind tcp://0.0.0.0:PORT, not at 127.0.0.1"

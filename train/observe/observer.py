@@ -317,7 +317,7 @@ class Observer:
 
     def _begin(self) -> None:
         if all(target.misses for target in self._targets):
-            # Whoever is back, or new, may listen at one of the given addresses.
+            # A returned or new peer may listen at one of the given addresses.
             known = {place for target in self._targets for place in target.places}
             for places in self._seeds:
                 if not known & {*places}:
@@ -344,14 +344,14 @@ class Observer:
         parts = encode(question(target.asker, body))
         self._dialled.update(target.places)
         sent = (self._transport.greet(place, parts) for place in target.places)
-        # One that is silent may be reachable only at another of its addresses.
+        # A silent peer may be reachable only at another of its addresses.
         return any([*sent] if target.misses > 1 else sent)
 
     def _take(self, received: Received) -> None:
         try:
             envelope, _ = decode_header(received.header)
         except IncompatiblePeer as error:
-            # So that the reason for its silence is told.
+            # The peer then learns why it gets no answer.
             self._transport.reject(received, str(error), ())
             return
         except RemoteProtocolError:
@@ -361,7 +361,7 @@ class Observer:
         if target is None or (key and not self._transport.may_speak_as(key, source)):
             return
         if not isinstance(status := envelope.body, Status):
-            # One that lies must not say for another that it has stopped.
+            # A Byzantine peer must not report for another peer that it has stopped.
             if source == target.id:
                 self.answers.append(envelope)
             return
@@ -369,7 +369,7 @@ class Observer:
             return
         twin = self._target_of(source)
         if twin is not None and twin is not target:
-            # Two targets have turned out to be one peer: one that answered the last poll stays.
+            # Two targets are the same peer: the target that answered the last poll stays.
             if twin.answers is not None and twin.misses <= 1:
                 self._targets.remove(target)
                 return
@@ -445,7 +445,7 @@ class Observer:
     def _reports(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
-        # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
+        # Lists are old next to the newest one: if no peer answers any more, all lists stay valid.
         known = {t.id: t.answers for t in self._targets if t.answers is not None}
         newest_s = max((each.listed_s for each in known.values()), default=0.0)
         for teller, answers in known.items():

@@ -178,6 +178,6 @@ def why_silent(transport: Transport, places: Sequence[str]) -> str:
     refusals = sorted(
         filter(None, map(transport.refusal, places)), key=lambda told: told.startswith("refuses")
     )
-    hint = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
+    hint = "is a peer listening there? (a swarm with keys ignores peers without them)"
     why = refusals[-1] if refusals else hint
     return f"{bare_address(places[0])} does not answer: {why}"

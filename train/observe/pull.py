@@ -183,8 +183,8 @@ def _read(
     Calls *tell* with the part that has arrived, in [0, 1].
 
     Returns:
-        What was read; for each shard, the weight that the peer held, in quanta, and the bytes in
-        the form `COPIED`, uint8.
+        The parts that were read; for each shard, the weight that the peer held, in quanta, and the
+        bytes in the form `COPIED`, uint8.
     """
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # The peer's bytes, sums in float64, and the result; the peer may claim any size.

@@ -16,8 +16,8 @@ from .view import SwarmView
 __all__ = ["End", "Stopped", "SwarmStop"]
 
 End = Literal["asked", "merging", "leaving", "done", "gone", "lost", "refused", "back"]
-"""Progress of a peer toward its end. One that is *done* has the average, and writes its checkpoint;
-a *lost* one has died or is unreachable; one that is *back* was started again, and trains."""
+"""Progress of a peer toward its end. A *done* peer has the average and writes its checkpoint; a
+*lost* peer has died or is unreachable; a peer that is *back* was started again and trains."""
 
 _ENDS: Final[Mapping[str, End]] = {
     "finished": "merging",
@@ -61,7 +61,7 @@ class SwarmStop:
     """Requests a swarm to stop, with keys in the name of the roster's owner.
 
     Raises:
-        TransportError: No peer answers in time, or the one that does belongs to no swarm.
+        TransportError: No peer answers in time, or the answering peer belongs to no swarm.
     """
 
     def __init__(

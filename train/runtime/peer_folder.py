@@ -261,7 +261,7 @@ class PeerFolder:
             for flat, kept in zip(flats or (), anchor, strict=False):
                 flat.copy_(kept)
             self._vector.forget_sent()
-        _log.info("%s goes on after %d steps", past.id, past.steps)
+        _log.info("%s continues after %d steps", past.id, past.steps)
         return past.id
 
     def require_ready(self, rule: Rule) -> None:

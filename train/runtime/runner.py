@@ -221,7 +221,7 @@ class PeerRuntime:
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
         """Store a failure for the training thread."""
-        # One that does not end this incarnation is raised once: the peer may leave in good order.
+        # A failure that does not end this incarnation is raised once: the peer may leave properly.
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
         self._has_ended |= ends
@@ -243,11 +243,11 @@ class PeerRuntime:
             closing.callback(self.vector.memory.free_idle, 0.0)
             closing.callback(self._events.close)
             if (journal := self.journal) is not None:
-                # Whether it is whole shows once the network thread has ended.
+                # The journal is known to be whole only after the network thread has ended.
                 closing.callback(lambda: journal.close(whole=self.is_sound))
             closing.callback(self._stop)
             give_up_s = time.monotonic() + _LAST_WORD_S
-            # What an asker has not read when a connection ends is lost, and with it the fact that
+            # An answer still unread when its connection closes is lost, and with it the fact that
             # this peer has ended in good order.
             while self._is_awaited() and time.monotonic() < give_up_s:
                 time.sleep(_LAST_WORD_POLL_S)
@@ -592,7 +592,7 @@ class PeerRuntime:
     def _read(self, received: Received) -> tuple[Envelope, int]:
         """Parse a message; return it with the checksum that its frame must have.
 
-        The sender of one that is not admitted is sent the reason of the error if possible.
+        The sender of a refused message is sent the reason if possible.
         """
         try:
             envelope, check = decode_header(received.header)

@@ -121,7 +121,7 @@ def advertised(
     remote = [each for each in config.join if not is_loopback(each.removeprefix("dns:"))]
     if open_ones and keyring is None:
         _log.warning(
-            "listening at %s without keys: anybody who reaches this port can take part. "
+            "listening at %s without keys: any process that reaches this port can take part. "
             "Use it in a network you trust, or give --key and --roster.",
             ", ".join(open_ones),
         )

@@ -33,7 +33,7 @@ class SendQueue:
         """Addresses that were sent a hello, in order."""
         self._transport, self._store, self._counters = transport, store, counters
         self.jobs: deque[Job] = deque()
-        """What is still to be done, in order."""
+        """Pending jobs, in order."""
 
     def flush(self, refused: Callable[[Envelope], None], *, wait: bool = False) -> None:
         """Hand the queued messages to the sockets.
@@ -42,7 +42,7 @@ class SendQueue:
             refused: Called with each message that the network refuses.
             wait: True to wait for devices, so that the queue becomes empty.
         """
-        # What waits for a copy from a device stays queued, and so does what must not overtake it.
+        # Jobs that wait for a copy from a device stay queued, and so do jobs behind them in order.
         put_off: list[Job] = []
         behind: set[SnapshotId | PeerId] = set()
         while self.jobs:

@@ -176,7 +176,7 @@ def _left_over(protocol: Protocol) -> str:
     held, on_its_way, _ = _weight(protocol)
     shards = len(protocol.accounts)
     silent = sorted({peer for a in protocol.accounts for peer, _ in a.outstanding})
-    words = [f"a weight of {founders(held) / shards:.4g} found nobody to take it"] if held else []
+    words = [f"a weight of {founders(held) / shards:.4g} found no peer to take it"] if held else []
     if on_its_way:
         words.append(
             f"{', '.join(silent)} did not say what became of a weight of "

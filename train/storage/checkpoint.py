@@ -150,7 +150,7 @@ def restore_rng(state: Mapping[str, Any]) -> None:
         np.random.set_state(state["numpy"])
         random.setstate(state["python"])
     except (LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise TrainingError(f"a checkpoint's random streams cannot go on: {error}") from None
+        raise TrainingError(f"a checkpoint's random streams cannot be restored: {error}") from None
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
@@ -222,7 +222,7 @@ class CheckpointFolder:
         number = number or self.next_number()
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
-        # A damaged one is no fallback, and goes first.
+        # A damaged checkpoint is useless as a fallback, and is removed first.
         sound = [each for _, each in before if each not in self._refused]
         kept = sound[-(self._kept - 1) :] if self._kept > 1 else []
         for _, each in before:

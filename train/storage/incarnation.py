@@ -65,7 +65,7 @@ def next_incarnation(
         days = (last[1] - now_ms) / _DAY_MS
         raise ConfigError(
             f"{folder / INCARNATION_FILE} counts incarnations by a clock that was {days:.0f} days "
-            "ahead of this one, and nobody would believe them: set the clock right, or remove that "
+            "ahead of this one, and peers would refuse them: set the clock right, or remove that "
             "file"
         )
     return max(now_ms, last[1] + 1)

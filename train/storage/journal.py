@@ -323,7 +323,7 @@ class Journal:
         if self._file.closed:
             return
         try:
-            # Where decisions were not executed, the journal has no end, like a killed peer's.
+            # If decisions were not executed, the journal has no end, like a killed peer's.
             if whole and self._failure is None:
                 self._write(Fingerprint(fingerprint(self._tensors)))
                 self._write(Closed())

@@ -231,7 +231,7 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     """
     weights = merging_weights(models)
     _check_alike(models)
-    # The same order each time: sums of floats depend on it.
+    # A fixed order, since sums of floats depend on it.
     chosen = sorted((model for model in models if model.id in weights), key=_ID)
     whole = [weights[model.id] for model in chosen]
     one, merged = models[0], {}

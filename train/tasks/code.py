@@ -69,7 +69,7 @@ def read_packages(folder: Path) -> Corpus:
         package = path.relative_to(folder).parts[0].removesuffix(".py")
         found.setdefault(package, []).append(path.read_bytes())
     texts = {name: b"\n".join(files) for name, files in found.items()}
-    # By name, so that the same ones are held out on every machine and in every version.
+    # Files are chosen by name, so that every machine and version holds out the same ones.
     test = {
         name: text
         for name, text in texts.items()

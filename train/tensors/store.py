@@ -226,7 +226,7 @@ class TensorStore:
                 vector.take(taken, effect.register, rng)
         except BaseException:
             self._snapshots.pop(effect.id, None)
-            taken.reach()  # nobody must wait for it any more
+            taken.reach()  # no thread may wait for it any more
             raise
         if not is_early:
             self._keep(effect.id, taken)
@@ -306,7 +306,7 @@ class TensorStore:
         staged = self._shares.get(stage.share)
         if staged is None:
             shard, memory, size = stage.share.shard, self._vector.memory, stage.size_bytes
-            # What is converted to be mixed, or goes to a device, is copied anyway.
+            # A share that is converted for mixing, or goes to a device, is copied anyway.
             is_held = check is not None and memory.holds_messages
             is_held = is_held and not self._vector.plan(stage.form, shard).converts
             payload = memory.hold(size) if is_held else memory.lend(size, "staged")

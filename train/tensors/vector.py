@@ -81,10 +81,10 @@ class PartsOf(Protocol):
     """Parts of ``x`` in several processes, which copy and mix their own."""
 
     def take(self, host: Tensor, segment: str, layout: Plan) -> bool | None:
-        """As `Vector.take`; True if all of it is finite, None if the parts cannot do it."""
+        """Do the work of `Vector.take`; return True if all is finite, None if the parts cannot."""
 
     def mix(self, payload: Tensor, segment: str, fraction: float, layout: Plan) -> bool:
-        """As `Vector.mix`; False if the parts cannot do it."""
+        """Do the work of `Vector.mix`; return False if the parts cannot."""
 
 
 class Vector:
@@ -165,7 +165,7 @@ class Vector:
         """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
         self.plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
-        """As `layout.plan`, of a form and a shard."""
+        """Cached `layout.plan` of a form and a shard."""
 
     @property
     def n_params(self) -> int:

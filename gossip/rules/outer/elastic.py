@@ -5,7 +5,7 @@ numbered and taken in order. A peer that has just joined, or finds a partner pas
 was away: it continues with the highest round that it has seen.
 
 **Every share is answered** by a share of its round, or a later one, in the opposite direction.
-Partners of a round answer one another by beginning it. A peer in that round or a later one that
+Partners in a round answer each other by starting it. A peer in that round or a later one that
 did not expect the sender sends it the same vector as the others; a peer between two rounds, and
 past that one, reports only that (`ANSWER`). A peer that has not reached the share's round answers
 when it does: after its next steps, or at once if it takes none (it has finished, or has just

@@ -37,7 +37,7 @@ class RobustMixing:
 
     def __init__(self, spec: str) -> None:
         self._filter = parse_robust(spec)
-        # By shard and peer: distance of the last share, and a count in which older shares fade.
+        # For each shard and peer: distance of the last share, and a decaying count of shares.
         self._votes: dict[tuple[int, PeerId], float] = {}
         self._counts: dict[tuple[int, PeerId], float] = {}
 
@@ -75,7 +75,7 @@ class RobustMixing:
         own, part, why = context.weight_of(share.id.shard), 0.0, "too far from the model"
         if math.isfinite(distance):
             part = self._part(context, method, share)
-            why = "too far from the model, or of nobody to compare it with yet"
+            why = "too far from the model, or no other peer to compare it with yet"
         self._counts[key] = self._counts.get(key, 0.0) + 1.0
         if part:
             context.mix(share, accepted_weight(share.weight, own, part))

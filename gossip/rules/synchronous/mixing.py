@@ -197,7 +197,7 @@ class MatrixRule(RoundRule):
 
 
 def average_beside(average: Terms) -> Terms:
-    """Return this average with the second vector of each share, see `MatrixRule.beside`."""
+    """Return the same average of the second vectors that shares carry (`MatrixRule.beside`)."""
     return [
         (part, term.part(1) if isinstance(term, Share) else BESIDE[OUT.index(str(term))])
         for part, term in average

@@ -90,7 +90,7 @@ class Curve:
         try:
             self.zap.bind(_ZAP)
         except zmq.ZMQError as error:
-            raise TransportError(f"nobody could say which keys are let in: {error}") from None
+            raise TransportError(f"the keys of peers cannot be checked: {error}") from None
 
     def serve(self, socket: _Socket) -> None:
         """Make a socket that will be bound accept only members."""
@@ -154,7 +154,7 @@ class Curve:
             return True
         names = self.keyring.machines.get(key)
         if names is None or not covers(names, name):
-            told = f"the key is for peers called {names or 'nobody'}"
+            told = f"the key is for peers called {names or 'no name'}"
             self.refuse(f"messages in the name of {name}: {told}")
             return False
         if len(known) < _NAMES_MAX:

@@ -110,7 +110,7 @@ class Roster:
         if len(roster.machines) > MACHINES_MAX or not are_names:
             raise ValueError("it lists too many machines, or names that no peer can have")
         if not is_signed_by(roster.signs, roster.signature, roster._unsigned.encode()):
-            raise ValueError("its owner's signature does not fit: it was changed by somebody else")
+            raise ValueError("its owner's signature does not match: another party changed it")
         return roster
 
     @classmethod

@@ -60,7 +60,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        # What vmap draws by itself depends on the other workers in the group.
+        # The random numbers of vmap depend on the other workers in the group.
         if func is functional.dropout:
             return self._drop(*args, **(kwargs or {}))
         if func is functional.scaled_dot_product_attention:
@@ -151,8 +151,8 @@ def _at_lines(matrices: Tensor) -> Tensor:
     return room[:, :size].view(n, *shape).copy_(matrices)
 
 
-# Workers share the Python attributes of a model. One that counts its calls, or draws from its own
-# generator, can only be stepped by the loop.
+# Workers share the Python attributes of a model. A model that counts its calls, or draws from its
+# own generator, can only be stepped by the loop.
 
 # Everything but what users assign.
 _NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}

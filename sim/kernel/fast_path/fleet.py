@@ -40,8 +40,8 @@ __all__ = [
 OUTGOING_MAX = 64
 """Maximum number of outstanding shares of a worker."""
 _NO_STEPS = 1 << 62
-# Durations of steps, and random words, are drawn so many at a time: few words where workers are
-# many, so that the tables of a million of them fit into memory.
+# Number of step durations and of random words that are drawn at once: few words if there are many
+# workers, so that the tables of a million workers fit into memory.
 _DURATIONS = 64
 _WORDS = 16, 256
 _WORDS_TOTAL = 1 << 23

@@ -132,7 +132,7 @@ def drift(sight: Sight, strength: float) -> Vector:
 
 
 def _direction(sight: Sight) -> Vector:
-    # The same for all liars, at all times.
+    # One direction for all Byzantine workers, at all times.
     return np.full_like(sight.own, 1 / sqrt(len(sight.own)))
 
 

@@ -133,7 +133,7 @@ class Comparison:
     def _comparable(self) -> list[Row]:
         if not self.rows or self.metric.name not in self.rows[0].figures:
             return []
-        # The survivors among seeds that failed are no fair sample.
+        # If some seeds failed, the surviving ones are not a fair sample.
         is_short = self.rows[0].missing > 0
         there = [row for row in self.rows if (row.missing > 0) == is_short]
         return [r for r in there if self.metric.to_target or self.metric.name in r.figures]

@@ -92,7 +92,7 @@ def searched(results: Results) -> tuple[Results, Search | None]:
         return results.of_finished_seeds(), None
     axis = next(axis for axis in study.axes if axis.name == study.tune)
     there = {(result.trial.group, result.trial.seed): result for result in results.results}
-    # By point of the other axes, then by value, then by seed.
+    # Results by point of the other axes, value and seed.
     places: dict[_Group, dict[str, dict[int, Result]]] = {}
     whys: dict[tuple[_Group, str, int], str] = {}
     for trial in study.trials():

@@ -152,7 +152,7 @@ class _Run:
         if stop_s is not None:
             to_do.sort(key=lambda one: plan.study.priority(one.trial))
         self._waiting = {trial.key: trial for trial in to_do}
-        # Of the trials computed here, to estimate the time left.
+        # Work and time of the trials computed here, to estimate the time left.
         self._done_work = self._took_s = 0.0
 
     def go(self) -> None:

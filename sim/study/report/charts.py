@@ -96,7 +96,7 @@ def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
     main = study.axes[0]
     ordered = main.numbers is not None and len(main.points) > 2
     labels: Collection[str] = main.labels
-    # Of many labels, the best of every place, and the last of the first one to show the spread.
+    # If there are many labels: the best of every place, and the last of the first, for the spread.
     if len(labels) > (2 * _STANDING_MAX if ordered else len(_COLORS)):
         ranked = [[row.label for row in comparison.rows] for comparison in found]
         wanted = [label for one in ranked for label in one[: 4 if len(found) == 1 else 2]]

@@ -65,7 +65,7 @@ def test_each_address_has_its_own_line(run: Run) -> None:
     closed = "127.0.0.1:1"
     output = doctor(run.address, closed, *PATIENT, status=1)
     assert f"{run.address}: could join" in output
-    assert f"{closed}: cannot join: nobody listens at port" in output
+    assert f"{closed}: cannot join: nothing listens at port" in output
     assert "start the peer there, correct the port" in output
     assert causes(run.address, closed, status=1) == [[], ["closed"]]
 

@@ -236,7 +236,7 @@ def test_a_model_is_described_in_words() -> None:
         (
             ConnectionRefusedError(),
             "closed",
-            "nobody listens at port 7700 of node-a (connection refused)",
+            "nothing listens at port 7700 of node-a (connection refused)",
         ),
         (
             OSError(101, "Network is unreachable"),

@@ -113,7 +113,7 @@ class RankGroup:
         self._caller: int | None = None  # the thread that makes the call
         # Number of the last command of the leader; replies have those of their commands.
         self._number = 0
-        # By rank: number of the message in its room, length of that, and last command that it read.
+        # For each rank: number and length of the message in its room, and the last command it read.
         words, rooms = np.split(board.numpy(), [3 * 8 * size])
         self._words = words.view(np.int64).reshape(3, size)
         self._rooms = rooms.reshape(size, _ROOM_BYTES)
@@ -198,7 +198,7 @@ class RankGroup:
 
         If that changes the parts, the leader does *before*, and the whole model is outdated then.
         The result is None if a process has failed, or this is not the thread of the leader's call:
-        then the whole model is all that there is.
+        then only the whole model is available.
         """
         if not self._can_ask:
             return None

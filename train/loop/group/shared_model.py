@@ -225,7 +225,7 @@ class Parts:
         self._places = {place.name: place for place in places}
         self._known = {*named_tensors(model)}
         self._constants: dict[str, Bits] = {}
-        # Of all other plain tensors, the leader's count.
+        # For all other plain tensors, the leader's values count.
         ddp = [m for m in model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
         alike = {id(parameter) for each in ddp for parameter in each.parameters()}
         self._alike = {name for name, t in named_tensors(model).items() if id(t) in alike}

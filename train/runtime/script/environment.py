@@ -228,5 +228,5 @@ def resolve_config(
     """Return all settings of a peer: those *given*, else of *config*, else of the environment."""
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     filled = told.fill(replace(config or PeerConfig(), **changes))
-    # Of several processes of one peer, the first listens.
+    # If a peer has several processes, the first one listens.
     return filled if told.rank else take_place(filled)

@@ -171,7 +171,7 @@ METRICS: Final = {
             attrgetter("counters.staleness_steps"),
         ),
         Metric(
-            *("staleness_steps_max", "steps", "Of the share that was the farthest behind."),
+            *("staleness_steps_max", "steps", "Staleness of the share that was farthest behind."),
             attrgetter("counters.staleness_steps_max"),
         ),
         _counter("messages", "messages", "Messages handed to the network."),
@@ -181,7 +181,7 @@ METRICS: Final = {
         _counter("bytes_received", "bytes", "Bytes received."),
         _counter("errors", "messages", "Messages dropped for breaking the protocol."),
         Metric(
-            *("memory_bytes", "bytes", "Memory that shares on their way take beside the model."),
+            *("memory_bytes", "bytes", "Memory of shares on their way, in addition to the model."),
             attrgetter("memory.total_bytes"),
         ),
         Metric(
