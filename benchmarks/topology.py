@@ -25,7 +25,7 @@ def measure_topology(
     viewed: int = 1_000,
     rounds: int = 3,
 ) -> Result:
-    """Measure `LiveTopology` on a view of so many peers that stays, and on one that changes."""
+    """Measure `LiveTopology` on a constant view and on a changing view of *viewed* peers."""
     return Result(
         name="topology",
         title="Cost of a live view; less is better",

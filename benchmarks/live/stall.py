@@ -66,7 +66,7 @@ def measure_stall(
 ) -> Result:
     """Measure `Peer.step` on the training thread, next to a neighbor that trains equally fast.
 
-    A step of the optimizer is a sleep, so that cores are no limit and only gossip is measured. On a
+    An optimizer step is a sleep, so that cores are not the limit and only gossip is measured. On a
     GPU a step is work for it, and gossip includes its time there, too; the neighbor's model is
     in host memory, since in a swarm it has a GPU of its own.
 

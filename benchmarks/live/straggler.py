@@ -42,7 +42,7 @@ def measure_straggler(
 ) -> Result:
     """Count the fleet's samples per second with one peer *slowdown* times slower.
 
-    A step is one sample, and a sleep, so that cores are no limit.
+    A step is one sample and a sleep, so that cores are not the limit.
     """
     paces_s = [*[step_s] * (peers - 1), step_s * slowdown]
     with (

@@ -30,7 +30,7 @@ _PATIENCE_S: Final = 300.0
 def measure(
     rival: str, n_params: int, periods: list[int], step_s: float, rounds: int
 ) -> dict[str, Any]:
-    """Let two peers train and average, each in turn after so many steps as *periods* say.
+    """Let two peers train and average after each of the given *periods*, in steps.
 
     Returns:
         ``stalls_s``, for each period the time that every step of one peer lost to averaging,

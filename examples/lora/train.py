@@ -49,7 +49,7 @@ optimizer = torch.optim.AdamW(adapters, lr=arguments.lr)
 
 
 def samples(text: bytes, n: int, random: torch.Generator | None = None) -> Tensor:
-    """Pieces from anywhere in a text: tokens, axes ``(n, arguments.tokens)``."""
+    """Return random pieces of a text: tokens, axes ``(n, arguments.tokens)``."""
     found: list[list[int]] = []
     while len(found) < n:
         start = int(torch.randint(len(text), (), generator=random))
@@ -73,7 +73,7 @@ def held_out_loss() -> tuple[float, float]:
 
 
 def written(prompt: str = "def read_lines(path):") -> str:
-    """What the model goes on with, always taking the likeliest token."""
+    """Return the model's continuation of a prompt, taking the likeliest token at each step."""
     model.eval()
     tokens = tokenizer(prompt, return_tensors="pt").to(device)
     whole = model.generate(**tokens, max_new_tokens=48, do_sample=False)

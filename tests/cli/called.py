@@ -1,4 +1,4 @@
-"""The command line, called in this process."""
+"""Calls of the command line in this process."""
 
 from typer.testing import CliRunner, Result
 
@@ -8,7 +8,7 @@ __all__ = ["called"]
 
 
 def called(*words: object, status: int | None = None, columns: int = 140) -> Result:
-    """Call ``rumor``.
+    """Call ``rumor`` with these arguments and return its result.
 
     Args:
         words: Arguments after the name of the command.

@@ -23,9 +23,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--pause", type=float, default=0.01)
 parser.add_argument("--fails", type=int, default=-1)  # the peer that raises after 30 steps
-parser.add_argument("--until", default=os.devnull)  # a file: it trains at least until that is there
+parser.add_argument("--until", default=os.devnull)  # training ends only after this file exists
 arguments = parser.parse_args()
-torch.manual_seed(environment().index)  # each draws another model
+torch.manual_seed(environment().index)  # each peer draws its own model
 model = nn.Linear(4, 1).to(environment().device)
 with Peer(model) as peer:
     print("taking part as", peer.id, "of", environment().count)
@@ -65,7 +65,7 @@ sys.exit(run.wait())
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A free port at *address*."""
+    """Return a free port at *address*."""
     with sockets.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
@@ -96,7 +96,7 @@ class Machines:
         return str(path)
 
     def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
-        """Arguments of ``rumor run`` that concern the machines."""
+        """Return arguments of ``rumor run`` with the hosts file and the fake ssh."""
         return ["run", "--hosts", self.file(*lines), "--set", f"ssh={self.ssh}", *more]
 
     def cut(self, address: str) -> None:
@@ -108,7 +108,7 @@ class Machines:
         (self.folder / "cut").unlink() if over else (self.folder / "cut").touch()
 
     def folder_of(self, address: str, run: str, id: str) -> Path:
-        """The folder of a peer on its machine."""
+        """Return the folder of a peer on its machine."""
         return self.folder / address / run / "hosts" / address / id
 
     def wait_until_training(self, run: str, ids: Sequence[str]) -> None:

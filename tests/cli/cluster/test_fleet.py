@@ -1,4 +1,4 @@
-"""The launcher's side of several machines: what it accepts from them, and what it does not."""
+"""The launcher's side of several machines, and the messages that it accepts from them."""
 
 import base64
 import signal

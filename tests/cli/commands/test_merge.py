@@ -34,7 +34,7 @@ def test_peers_are_merged_by_weight(tmp_path: Path) -> None:
     assert "left out" not in stdout
 
 
-def test_a_run_folder_merges_its_peers_that_have_weight_and_did_not_fail(
+def test_a_run_folder_merges_only_sound_peers_with_weight(
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"

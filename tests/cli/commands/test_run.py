@@ -1,4 +1,4 @@
-"""``rumor run``: its output, and what happens to the script that it starts."""
+"""``rumor run``: its output, and the fate of the scripts that it starts."""
 
 import json
 import os
@@ -141,7 +141,7 @@ def test_an_interrupted_launcher_lets_all_peers_leave() -> None:
         assert "KeyboardInterrupt" in Path(f"run/peers/peer-{index}/log.txt").read_text()
 
 
-# By silence alone, a peer would be considered dead only after two hours.
+# With these timeouts, only a report of the launcher can make the other peers notice the death.
 AWAITS_DEATH = """
 import os, signal, time
 from pathlib import Path

@@ -36,7 +36,7 @@ def run(*arguments: str) -> Any:
     return study("mine.toml", "--jobs", "1", "--no-report", *arguments)
 
 
-def test_a_study_writes_tables_and_names_the_first() -> None:
+def test_a_study_writes_tables_and_prints_a_ranking() -> None:
     done = run()
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")

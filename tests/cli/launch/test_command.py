@@ -180,7 +180,7 @@ def test_killed_and_failed_peers_are_named_and_the_others_merged(
     assert summary["ledger"]["died"] == 2 * 2**40
     states = [peer["state"] for peer in summary["peers_detail"]]
     assert states == ["failed", "finished", "killed", "finished"]
-    # The mean of the others, filled with 1 and 3.
+    # The mean of the other two models, filled with 1 and 3.
     model = load_file(tmp_path / "run" / "model.safetensors")
     assert torch.equal(model["weight"], torch.full((1, 32), 2.0))
 

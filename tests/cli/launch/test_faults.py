@@ -180,7 +180,7 @@ def test_peers_get_network_faults_before_their_start_time(tmp_path: Path) -> Non
     assert since.began_unix_s is not None and before_s <= since.began_unix_s <= time.time()
 
 
-def test_a_peer_both_slowed_and_paused_stays_held_until_the_pause_ends(tmp_path: Path) -> None:
+def test_a_slowed_and_paused_peer_stays_held_during_the_pause(tmp_path: Path) -> None:
     slow = fault(1, "slow", "peer-1", factor=2, for_s=0.4)
     stage = Stage(tmp_path, [slow, fault(1.2, "pause", "peer-1", for_s=3)]).train()
     stage.play(2.0, step_s=0.002)

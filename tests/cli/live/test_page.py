@@ -241,7 +241,7 @@ def test_without_measurements_there_is_no_consensus_curve(page: Browser, site: S
         )
 
 
-def test_a_click_on_a_node_shows_its_links_and_settings_and_a_second_closes_them(
+def test_a_click_on_a_node_opens_its_details_and_a_second_closes_them(
     page: Browser,
 ) -> None:
     click = """document.querySelector('#graph [data-id=p02]')

@@ -110,7 +110,7 @@ def test_on_a_terminal_the_table_is_redrawn_until_ctrl_c(
 
 @pytest.mark.parametrize("height", [8, 20, 24, 100])
 @pytest.mark.parametrize("members", [1, 12, 64])
-def test_a_screen_is_never_higher_than_the_terminal(height: int, members: int) -> None:
+def test_a_screen_is_never_taller_than_the_terminal(height: int, members: int) -> None:
     console = Console(width=80, height=height)
     with console.capture() as capture:
         screen = top.screen_of(a_view(members), 80, height, "step/s", "nobody answers")

@@ -89,7 +89,7 @@ def places_of(out: Path, command: Sequence[str] = ("peer",), **settings: Any) ->
 
 
 def detail(peer: int, **changes: Any) -> dict[str, Any]:
-    """One entry of ``peers_detail``."""
+    """Return one entry of ``peers_detail``."""
     return {
         "peer": peer,
         "id": f"peer-{peer}",
@@ -107,7 +107,7 @@ def detail(peer: int, **changes: Any) -> dict[str, Any]:
 
 
 def summary(**changes: Any) -> dict[str, Any]:
-    """The summary of a successful run of two peers."""
+    """Return the summary of a successful run of two peers."""
     units = 2 * 2**40
     return {
         "task": "digits",
