@@ -157,7 +157,7 @@ def reaches(one: End, other: End) -> bool:
     return {message.bulk for message in other.received} == {False, True}
 
 
-def test_without_faults_all_messages_arrive_once_and_bulk_in_order(post: Post) -> None:
+def test_all_messages_arrive_once_and_bulk_in_order_without_faults(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     for number in range(1, 61):
@@ -175,7 +175,7 @@ def test_without_faults_all_messages_arrive_once_and_bulk_in_order(post: Post) -
 
 
 @pytest.mark.extended
-def test_greetings_arrive_only_once_the_peer_listens(post: Post) -> None:
+def test_greetings_arrive_only_while_the_peer_listens(post: Post) -> None:
     post.open("there")
     post.kill("there")
     here = post.open("here")

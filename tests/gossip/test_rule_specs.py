@@ -166,7 +166,7 @@ def test_a_rule_that_cannot_be_imported_or_lacks_attributes_has_no_spec(
         spec_of(rule)
 
 
-def test_a_spec_is_split_without_importing_anything() -> None:
+def test_a_spec_is_split_without_imports() -> None:
     assert parts_of_spec("gosgd") == ("gosgd", None)
     assert parts_of_spec("gosgd:p=1") == ("gosgd", "p=1")
     assert parts_of_spec("no.such:Rule") == ("no.such:Rule", None)
@@ -224,7 +224,7 @@ def test_a_vector_keeps_the_anchor_and_sent_values_only_if_needed(
     assert requirements.notes_sent(wire) is sent
 
 
-def test_a_rule_that_always_exchanges_takes_no_p() -> None:
+def test_a_rule_without_a_p_parameter_refuses_p() -> None:
     expected = "p is 0.5: rule 'sgp' does not take it, only gosgd and adpsgd; leave it out"
     with pytest.raises(ConfigError, match=expected):
         make_rule("sgp", 0.5)

@@ -1,8 +1,6 @@
-"""Attacks that are one message, or one said again: with an encoder of its own, somebody says to a
-live peer what the product would not.
+"""Attacks of one message, or of one repeated message, with an encoder of their own.
 
-Each does its worst to the first of two victims that train, and returns whether it has achieved what
-it was meant to.
+Each attack acts on the first of two victims that train, and returns whether it succeeded.
 """
 
 import struct
@@ -21,30 +19,30 @@ __all__ = ["ATTACKS", "Attack"]
 
 
 class Attack(NamedTuple):
-    """One attack, and what is claimed of it."""
+    """An attack and its documented results."""
 
     act: Callable[[Run], bool]
     works: bool
-    """Whether it works without keys."""
+    """The attack succeeds without keys."""
     works_inside: bool
-    """Whether it works with keys, for a machine of the roster that lies."""
+    """The attack succeeds with keys, for a lying machine of the roster."""
     rule: str = "gosgd:p=0.5"
-    """Of the victims."""
+    """Rule of the victims."""
 
 
 SOON_S: Final = 1.0
-"""What has not happened by then is taken never to happen."""
+"""An effect that takes longer is assumed never to happen."""
 
 _HUGE: Final = struct.pack("<f", 1e30)
 
 
 def _share_bytes(run: Run) -> int:
-    """How long a share is; whoever reads the model's schema knows."""
+    """Return the size of a share; any client can compute it from the schema."""
     return look(run.v, lambda protocol: protocol.state.schema.share_bytes)
 
 
 def _other(run: Run) -> Any:
-    """The second victim, in the first one's table."""
+    """Return the second victim's entry in the first victim's table."""
     known = look(run.v, lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert known is not None
     return known
@@ -55,15 +53,15 @@ def _names(run: Run) -> tuple[str, ...]:
 
 
 def _soon_with_keys(run: Run) -> float:
-    """How long to watch for what happens without keys, and not with them."""
+    """Return the time to watch for an effect that occurs only without keys."""
     return LIMIT_S if run.keys is None else SOON_S
 
 
 def clock(run: Run) -> bool:
     stranger = run.stranger()
     rows = [("dead", 2**62), (run.w.peer.id, 2**62)]
-    stranger.say(m.Hello, stranger.hello(c.member(stranger.name, step=2**62), clock=rows))
-    run.heard(stranger)
+    stranger.send_message(m.Hello, stranger.hello(c.member(stranger.name, step=2**62), clock=rows))
+    run.await_processed(stranger)
     run.exchange()
     return look(run.v, lambda protocol: protocol.table.clock.total) >= 1_000_000
 
@@ -71,8 +69,8 @@ def clock(run: Run) -> bool:
 def weight(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run)
     stranger.introduce()
-    stranger.say(m.Push, c.offer(1, c.U63 >> 1, size), bytes(size))
-    accepted = stranger.hear(m.Ack)[10][1]
+    stranger.send_message(m.Push, c.offer(1, c.U63 >> 1, size), bytes(size))
+    accepted = stranger.receive(m.Ack)[10][1]
     run.exchange()
     return bool(accepted > FOUNDERS_MAX * c.FOUNDER)
 
@@ -81,8 +79,8 @@ def values(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run)
     stranger.introduce()
     before = norm(run.v)
-    stranger.say(m.Push, c.offer(1, c.FOUNDER, size), _HUGE * (size // 4))
-    stranger.hear(m.Ack)
+    stranger.send_message(m.Push, c.offer(1, c.FOUNDER, size), _HUGE * (size // 4))
+    stranger.receive(m.Ack)
     run.exchange()
     return max(norm(run.v), norm(run.w)) >= 10 * before
 
@@ -90,93 +88,93 @@ def values(run: Run) -> bool:
 def not_finite(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run)
     stranger.introduce()
-    stranger.say(m.Push, c.offer(1, c.FOUNDER, size), b"\xff" * size)
-    accepted = stranger.hear(m.Ack)[10][1]
+    stranger.send_message(m.Push, c.offer(1, c.FOUNDER, size), b"\xff" * size)
+    accepted = stranger.receive(m.Ack)[10][1]
     run.exchange()
     return accepted > 0 or norm(run.v) >= 100
 
 
-def later_life(run: Run) -> bool:
+def later_incarnation(run: Run) -> bool:
     stranger = run.stranger()
     mine = c.member(stranger.name)
     later = c.member(run.v.peer.id, incarnation=stranger.incarnation + 1000)
     for _ in range(20):
-        stranger.say(m.Hello, stranger.hello(mine, later, reply=False))
-    run.heard(stranger)
+        stranger.send_message(m.Hello, stranger.hello(mine, later, reply=False))
+    run.await_processed(stranger)
     run.exchange()
     return not run.v.thread.is_alive() or run.w.peer.id not in _names(run)
 
 
-def obituary(run: Run) -> bool:
+def false_departure(run: Run) -> bool:
     stranger = run.stranger()
     known = _other(run)
     gone = c.member(known.id, incarnation=known.incarnation, heartbeat=2**61, phase=c.LEFT)
     for _ in range(20):
-        stranger.say(m.Hello, stranger.hello(c.member(stranger.name), gone))
-    run.heard(stranger)
+        stranger.send_message(m.Hello, stranger.hello(c.member(stranger.name), gone))
+    run.await_processed(stranger)
     run.exchange()
     return known.id not in _names(run)
 
 
 def forged_ack(run: Run) -> bool:
-    """Settle in another's name what that one has accepted: its weight is there twice."""
+    """Refuse shares in the name of their receiver, so that accepted weight exists twice."""
     stranger = run.stranger()
     other = _other(run)
     for _ in range(40):
         first = run.v.peer.stats().counters.pushes
-        for seq in range(first, first + 60):  # numbers of pushes are easily guessed
-            stranger.say(m.Ack, [seq, 0, 0], name=other.id, incarnation=other.incarnation)
-        run.heard(stranger)
-    return not run.books().balanced
+        for seq in range(first, first + 60):  # numbers of pushes are easy to guess
+            stranger.send_message(m.Ack, [seq, 0, 0], name=other.id, incarnation=other.incarnation)
+        run.await_processed(stranger)
+    return not run.audit_ledgers().balanced
 
 
-def goodbye(run: Run) -> bool:
-    """Say goodbye in another's name."""
+def forged_leave(run: Run) -> bool:
+    """Send a LEAVE with the name of another peer."""
     stranger = run.stranger()
     other = _other(run)
-    stranger.say(m.Leave, [True], name=other.id, incarnation=other.incarnation)
-    run.heard(stranger)
+    stranger.send_message(m.Leave, [True], name=other.id, incarnation=other.incarnation)
+    run.await_processed(stranger)
     gone = run.happens(lambda: other.id not in _names(run), _soon_with_keys(run))
     return gone and not run.happens(lambda: other.id in _names(run), SOON_S)
 
 
 def stop(run: Run) -> bool:
-    """Ask for the end of both, as `rumor stop` does, under no signature and under a made-up one."""
+    """Request a stop of both victims, without a signature and with a forged one."""
     stranger = run.stranger()
     other = _other(run)
-    lives = [[stranger.victim, stranger.incarnation], [other.id, other.incarnation]]
+    incarnations = [[stranger.victim, stranger.incarnation], [other.id, other.incarnation]]
     for signature in (b"", bytes(range(64))):
-        stranger.say(m.Stop, [lives, signature])
-    run.heard(stranger)
+        stranger.send_message(m.Stop, [incarnations, signature])
+    run.await_processed(stranger)
     return run.happens(
         lambda: bool(run.v.peer.ended_by and run.w.peer.ended_by), _soon_with_keys(run)
     )
 
 
-def fence(run: Run) -> bool:
-    """Ask in another's name about a share that it will only send in a year."""
+def forged_query(run: Run) -> bool:
+    """Query with another peer's name a share that this peer sends far in the future."""
     stranger = run.stranger()
     other = _other(run)
     for _ in range(30):
-        # While one of its shares lies there to be mixed, a question about the next is out of order.
-        stranger.say(m.Query, [2**62], name=other.id, incarnation=other.incarnation)
-        run.heard(stranger)
-    # What had come before is mixed still.
-    return not all(_goes_on_mixing(run) for _ in range(5))
+        # While a share of that peer is staged, a query about a later share is refused.
+        stranger.send_message(m.Query, [2**62], name=other.id, incarnation=other.incarnation)
+        run.await_processed(stranger)
+    # Shares that arrived before are still mixed.
+    return not all(_continues_mixing(run) for _ in range(5))
 
 
-def _goes_on_mixing(run: Run) -> bool:
+def _continues_mixing(run: Run) -> bool:
     mixed = run.v.mixed()
     within_s = SOON_S if run.keys is None else LIMIT_S
     return run.happens(lambda: run.v.mixed() > mixed + 5, within_s)
 
 
-def copy(run: Run) -> bool:
-    """Ask to read the model."""
+def read_model(run: Run) -> bool:
+    """Request to read the model."""
     stranger = run.stranger()
     stranger.introduce()
-    stranger.say(m.Read, [])
-    return run.happens(lambda: stranger.hear_soon(m.Push, 0.1) is not None)
+    stranger.send_message(m.Read, [])
+    return run.happens(lambda: stranger.receive_within(m.Push, 0.1) is not None)
 
 
 def replays(run: Run) -> bool:
@@ -185,13 +183,13 @@ def replays(run: Run) -> bool:
     push = stranger.parts(m.Push, c.offer(1, c.FOUNDER, size), bytes(size))
     for _ in range(500):
         stranger.send(push)
-    run.heard(stranger)
+    run.await_processed(stranger)
     run.exchange()
     return run.accepted(stranger.name) != [c.FOUNDER]
 
 
-def no_messages(run: Run) -> bool:
-    """Whatever is no message: other magic, nests of arrays, numbers that nothing can hold."""
+def invalid_messages(run: Run) -> bool:
+    """Send invalid messages: wrong magic bytes, nested arrays, numbers out of range."""
     stranger = run.stranger()
     whole = stranger.parts(m.Hello, stranger.hello(c.member(stranger.name)))[0]
     errors = run.v.peer.stats().counters.errors
@@ -202,7 +200,7 @@ def no_messages(run: Run) -> bool:
         *(_packed(b"\x91" * 50_000), _packed(b"\xdd\xff\xff\xff\xff"), _packed(b"\xcf" * 9)),
     ):
         stranger.send(parts)
-    run.heard(stranger)
+    run.await_processed(stranger)
     run.exchange()
     return run.v.peer.stats().counters.errors == errors or not run.v.thread.is_alive()
 
@@ -213,68 +211,72 @@ def _packed(header: bytes) -> list[bytes]:
     return [struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header]
 
 
-def unasked(run: Run) -> bool:
-    """Answers to what nobody asked, about shares that there never were."""
+def unrequested_answers(run: Run) -> bool:
+    """Send answers that no peer requested, about shares that do not exist."""
     stranger, size = run.stranger(), _share_bytes(run)
     stranger.introduce()
     for seq in (1, 2, 2**32, c.U63):
-        stranger.say(m.Grant, [seq, c.U63])
-        stranger.say(m.Pending, [seq])
-        stranger.say(m.Ack, [seq, 0, c.U63])
-        stranger.say(m.Chunk, [seq, 0, 0], bytes(size))
-    stranger.say(m.Refer, [[c.member(run.w.peer.id, incarnation=c.U63)]])
-    run.heard(stranger)
+        stranger.send_message(m.Grant, [seq, c.U63])
+        stranger.send_message(m.Pending, [seq])
+        stranger.send_message(m.Ack, [seq, 0, c.U63])
+        stranger.send_message(m.Chunk, [seq, 0, 0], bytes(size))
+    stranger.send_message(m.Refer, [[c.member(run.w.peer.id, incarnation=c.U63)]])
+    run.await_processed(stranger)
     run.exchange()
-    return not run.books().balanced
+    return not run.audit_ledgers().balanced
 
 
 def far_future(run: Run) -> bool:
-    """A life that begins in a hundred years, so that no other of that name is ever heard again."""
+    """Announce an incarnation from the far future, so that no later one is ever accepted."""
     stranger = run.stranger()
     far = stranger.incarnation + 100 * 365 * 86_400_000
-    stranger.say(m.Hello, stranger.hello(c.member(stranger.name, incarnation=far)), incarnation=far)
-    run.heard(stranger)
+    stranger.send_message(
+        m.Hello, stranger.hello(c.member(stranger.name, incarnation=far)), incarnation=far
+    )
+    run.await_processed(stranger)
     known = look(run.v, lambda protocol: protocol.state.table.incarnation(stranger.name))
     return known >= far
 
 
 def never_done(run: Run) -> bool:
-    """Be a member that never finishes, so that nobody else ever ends."""
+    """Join as a member that never finishes, so that no other member ever ends."""
     stranger = run.stranger()
     stranger.introduce(heartbeat=5)
-    run.heard(stranger)
+    run.await_processed(stranger)
     run.end()
     return False
 
 
 def impostor(run: Run) -> bool:
-    """Speak to the victim in its own name."""
+    """Send messages with the victim's own name."""
     stranger = run.stranger()
     errors = run.v.peer.stats().counters.errors
-    stranger.say(m.Hello, stranger.hello(c.member(run.v.peer.id, phase=c.LEFT)), name=run.v.peer.id)
-    stranger.say(m.Leave, [True], name=run.v.peer.id, incarnation=stranger.incarnation)
-    run.heard(stranger)
+    stranger.send_message(
+        m.Hello, stranger.hello(c.member(run.v.peer.id, phase=c.LEFT)), name=run.v.peer.id
+    )
+    stranger.send_message(m.Leave, [True], name=run.v.peer.id, incarnation=stranger.incarnation)
+    run.await_processed(stranger)
     run.exchange()
     return run.v.peer.stats().counters.errors < errors + 2 or not run.v.thread.is_alive()
 
 
 ATTACKS: Final[dict[str, Attack]] = {
-    "a clock that is far ahead": Attack(clock, False, False),
-    "a share that outweighs all": Attack(weight, False, False),
+    "a clock far ahead": Attack(clock, False, False),
+    "a share of excessive weight": Attack(weight, False, False),
     "a share of huge values": Attack(values, True, True),
     "a share of huge values, clipped": Attack(values, False, False, "gosgd:p=0.5,robust=clip"),
     "a share that is not finite": Attack(not_finite, False, False),
-    "a later life of the victim": Attack(later_life, False, False),
-    "an obituary": Attack(obituary, False, False),
-    "an ACK in another's name": Attack(forged_ack, True, False),
-    "a goodbye in another's name": Attack(goodbye, True, False),
+    "a later incarnation of the victim": Attack(later_incarnation, False, False),
+    "a false report of a departure": Attack(false_departure, False, False),
+    "an ACK with another peer's name": Attack(forged_ack, True, False),
+    "a LEAVE with another peer's name": Attack(forged_leave, True, False),
     "a request to stop": Attack(stop, True, False),
-    "a QUERY in another's name": Attack(fence, True, False),
-    "a look at the model": Attack(copy, True, True),
-    "the same share again": Attack(replays, False, False),
-    "what is no message": Attack(no_messages, False, False),
-    "answers that nobody waits for": Attack(unasked, False, False),
-    "a life in the far future": Attack(far_future, False, False),
+    "a QUERY with another peer's name": Attack(forged_query, True, False),
+    "a request to read the model": Attack(read_model, True, True),
+    "a replayed share": Attack(replays, False, False),
+    "invalid messages": Attack(invalid_messages, False, False),
+    "unrequested answers": Attack(unrequested_answers, False, False),
+    "an incarnation in the far future": Attack(far_future, False, False),
     "the victim's own name": Attack(impostor, False, False),
     "a member that never finishes": Attack(never_done, False, False),
 }

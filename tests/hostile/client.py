@@ -1,7 +1,7 @@
-"""Somebody who means harm, with an encoder of its own: it can say what the product would not.
+"""An attacker with its own encoder, which can send messages that rumor never sends.
 
-What it must know to be listened to (swarm, schema, incarnation of its victim) it learns as any
-stranger can: it says hello with a wrong schema, and reads the answer.
+The attacker needs the swarm, schema and incarnation of its victim. It learns them as any client
+can: it sends a hello with a wrong schema and reads the answer.
 """
 
 import struct
@@ -29,7 +29,7 @@ FOUNDER = 2**40
 """Units of weight that a founder brings."""
 
 _PREFIX = struct.Struct("<3sBI")
-_ASKED_MAX, _SOON_S = 150, 2.0
+_ATTEMPTS_MAX, _SOON_S = 150, 2.0
 
 Parts = list[bytes]
 
@@ -43,25 +43,25 @@ def member(
     step: int = 0,
     addresses: Sequence[str] = (),
 ) -> list[Any]:
-    """An entry of a member table."""
+    """Return an entry of a member table."""
     return [name, incarnation, heartbeat, phase, step, list(addresses), False, b"", 0, []]
 
 
 def offer(seq: int, escrow: int, size_bytes: int, *, frame_bytes: int = 0) -> list[Any]:
-    """A share, offered or pushed; the weight in units."""
+    """Return the body of an OFFER or PUSH; *escrow* is in units."""
     form = ["float32", False, False]
     return [seq, escrow, size_bytes, frame_bytes, 0, form, "", 0, 0, 0, 0]
 
 
 class Stranger:
-    """One connection to one live peer, in any name.
+    """A connection of an attacker to a live peer.
 
     Args:
-        context: Of its socket.
-        address: Where the victim listens, ``tcp://host:port``.
-        name: What it calls itself, unless a message says otherwise.
-        keys: Its own public and secret key and the victim's public one, 32 bytes each; None for
-            one that has none.
+        context: ZeroMQ context of the socket.
+        address: Address of the victim, ``tcp://host:port``.
+        name: Default name of the sender.
+        keys: Public and secret key of the attacker and public key of the victim, 32 bytes each;
+            None for an attacker without keys.
     """
 
     def __init__(
@@ -85,23 +85,23 @@ class Stranger:
         self.socket.connect(address)
 
     def learn(self) -> None:
-        """Find out whom it talks to, and of which swarm and model that is.
+        """Find out the victim's name and incarnation, its swarm and its schema.
 
-        It asks again: an answer may take its time, or find no room.
+        The request is repeated: an answer may be late or dropped.
         """
         hello = self.parts(m.Hello, self.hello(member(self.name, phase=SEEKING)))
-        heard: list[Any] | None = None
-        for _ in range(_ASKED_MAX):
+        answer: list[Any] | None = None
+        for _ in range(_ATTEMPTS_MAX):
             self.send(hello)
-            if (heard := self.hear_soon(m.Describe)) is not None:
+            if (answer := self.receive_within(m.Describe)) is not None:
                 break
-        assert heard is not None, "nobody answers"
-        self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
+        assert answer is not None, "the victim does not answer"
+        self.swarm, self.schema, self.victim, self.incarnation = answer[:4]
 
     def hello(
         self, *members: Sequence[Any], clock: Sequence[tuple[str, int]] = (), reply: bool = True
     ) -> list[Any]:
-        """The body of a HELLO."""
+        """Return the body of a HELLO."""
         return [list(members), [list(row) for row in clock], True, reply]
 
     def parts(
@@ -113,7 +113,7 @@ class Stranger:
         name: str | None = None,
         incarnation: int = 1,
     ) -> Parts:
-        """A message with a checksum that is right, rightly addressed."""
+        """Return a message with a valid checksum and the victim's address."""
         check = xxhash.xxh3_64_intdigest(frame) if frame else 0
         source = self.name if name is None else name
         to = [self.victim, self.incarnation] if self.victim else ["", 0]
@@ -122,26 +122,26 @@ class Stranger:
         first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
         return [first, frame] if frame else [first]
 
-    def say(self, *message: Any, **sender: Any) -> None:
-        """Send one message, of the same `parts`."""
+    def send_message(self, *message: Any, **sender: Any) -> None:
+        """Send one message; the arguments are those of `parts`."""
         self.send(self.parts(*message, **sender))
 
     def send(self, parts: Parts) -> None:
-        """Send what need not be a message."""
+        """Send arbitrary parts, which need not be a message."""
         self.socket.send_multipart(parts)
 
     def introduce(self, **entry: Any) -> None:
-        """Say hello, and be known from then on."""
-        self.say(m.Hello, self.hello(member(self.name, **entry)))
+        """Send a hello, so that the victim knows the attacker."""
+        self.send_message(m.Hello, self.hello(member(self.name, **entry)))
 
-    def hear(self, kind: type[m.Body]) -> list[Any]:
-        """The header of the next message of a kind; others are passed over."""
-        heard = self.hear_soon(kind, LIMIT_S)
-        assert heard is not None, f"no answer of {kind}"
-        return heard
+    def receive(self, kind: type[m.Body]) -> list[Any]:
+        """Return the header of the next message of a kind; skip other messages."""
+        answer = self.receive_within(kind, LIMIT_S)
+        assert answer is not None, f"no answer of {kind}"
+        return answer
 
-    def hear_soon(self, kind: type[m.Body], within_s: float = _SOON_S) -> list[Any] | None:
-        """The same, if it comes within a time."""
+    def receive_within(self, kind: type[m.Body], within_s: float = _SOON_S) -> list[Any] | None:
+        """Return the header of the next message of a kind, or None after *within_s*."""
         give_up_s = time.monotonic() + within_s
         while (left_s := give_up_s - time.monotonic()) > 0:
             if self.socket.poll(int(left_s * 1000)):
@@ -151,14 +151,14 @@ class Stranger:
         return None
 
     def drain(self) -> list[list[Any]]:
-        """Headers of all that has come so far."""
+        """Return the headers of all messages that have arrived."""
         found = []
         while self.socket.poll(0):
             found.append(_read(self.socket.recv_multipart()))
         return found
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.socket.close(0)
 
 

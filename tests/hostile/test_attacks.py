@@ -1,4 +1,4 @@
-"""What an attack of one message achieves against live peers, without keys and with them."""
+"""Results of single-message attacks against live peers, with and without keys."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.live
 @pytest.mark.extended
 @pytest.mark.parametrize("keys", [False, True], ids=["open", "inside"])
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_achieves_what_is_claimed(name: str, keys: bool, tmp_path: Path) -> None:
+def test_an_attack_has_its_documented_result(name: str, keys: bool, tmp_path: Path) -> None:
     attack = ATTACKS[name]
     with Run(tmp_path, keys=keys, rule=attack.rule) as run:
         assert attack.act(run) is (attack.works_inside if keys else attack.works)
         assert [victim.error for victim in run.victims] == [None, None]
 
 
-def test_whoever_has_no_key_of_the_roster_is_not_heard(tmp_path: Path) -> None:
-    """Whatever it says, in its own or in a member's name."""
+def test_messages_of_a_client_without_a_listed_key_are_ignored(tmp_path: Path) -> None:
+    """This holds for any message, with the client's or a member's name."""
     with Run(tmp_path, keys=True) as run:
         errors, known = run.v.peer.stats().counters.errors, look(run.v, Protocol.known)
         outsider = run.stranger(has_key=False)
@@ -40,7 +40,7 @@ def test_whoever_has_no_key_of_the_roster_is_not_heard(tmp_path: Path) -> None:
                 (m.Ask, [False]),
             ):
                 with suppress(zmq.Again):
-                    outsider.say(kind, body, name=name)
+                    outsider.send_message(kind, body, name=name)
         run.exchange(20)
         assert outsider.drain() == []
         assert run.v.peer.stats().counters.errors == errors

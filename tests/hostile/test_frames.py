@@ -1,4 +1,4 @@
-"""Frames of every kind that make no sense, at a live peer: it trains on, and no weight is lost."""
+"""Invalid frames of every kind do not stop a live peer, and no weight is lost."""
 
 import random
 from pathlib import Path
@@ -18,77 +18,77 @@ COUNT = 20_000
 
 
 class Forger:
-    """Draws one hostile frame after another.
+    """Draws hostile frames.
 
     Args:
-        stranger: Knows whom it talks to.
-        size_bytes: Of a share.
+        stranger: A connection that knows its victim.
+        size_bytes: Size of a share.
     """
 
     def __init__(self, stranger: Stranger, size_bytes: int) -> None:
         self._stranger = stranger
         self._size_bytes = size_bytes
-        self._chance = random.Random(5)
-        self._said: list[Parts] = []
+        self._rng = random.Random(5)
+        self._sent: list[Parts] = []
 
     def draw(self) -> Parts:
-        """The next frame: valid and meant badly, a replay, damaged, or truncated."""
-        chance = self._chance
-        kind = chance.random()
-        if kind < 0.5 or not self._said:
+        """Return the next frame: hostile but well formed, a replay, damaged, or truncated."""
+        rng = self._rng
+        kind = rng.random()
+        if kind < 0.5 or not self._sent:
             parts = self._valid()
-            self._said = [*self._said[-200:], parts]
+            self._sent = [*self._sent[-200:], parts]
             return parts
-        parts = list(chance.choice(self._said))
+        parts = list(rng.choice(self._sent))
         if kind < 0.6:
             return parts
-        number = chance.randrange(len(parts))
+        number = rng.randrange(len(parts))
         part = bytearray(parts[number])
         if kind < 0.85:
-            for _ in range(chance.randrange(1, 4)):
-                part[chance.randrange(len(part))] ^= 1 << chance.randrange(8)
+            for _ in range(rng.randrange(1, 4)):
+                part[rng.randrange(len(part))] ^= 1 << rng.randrange(8)
         elif kind < 0.95:
-            del part[chance.randrange(len(part)) :]
+            del part[rng.randrange(len(part)) :]
         else:
-            parts.append(chance.randbytes(chance.randrange(100)))
+            parts.append(rng.randbytes(rng.randrange(100)))
         parts[number] = bytes(part)
         return parts
 
     def _name(self) -> str:
-        return f"{self._stranger.name}.{self._chance.randrange(300)}"
+        return f"{self._stranger.name}.{self._rng.randrange(300)}"
 
     def _number(self) -> int:
-        return self._chance.choice([0, 1, 2, 2**31, 2**53, 2**62, c.U63, -1, 2**64 - 1])
+        return self._rng.choice([0, 1, 2, 2**31, 2**53, 2**62, c.U63, -1, 2**64 - 1])
 
     def _valid(self) -> Parts:
-        """Well formed, but for numbers that are out of range; nothing that can bring weight."""
-        chance, size = self._chance, self._size_bytes
-        name, number, seq = self._name(), self._number(), chance.randrange(1, 10_000)
+        """Return a well-formed message with some numbers out of range that cannot bring weight."""
+        rng, size = self._rng, self._size_bytes
+        name, number, seq = self._name(), self._number(), rng.randrange(1, 10_000)
         entry = c.member(
             name,
-            incarnation=chance.choice([1, 1, 1, 2, c.U63]),
+            incarnation=rng.choice([1, 1, 1, 2, c.U63]),
             heartbeat=abs(number) >> 2,
-            phase=chance.choice([c.SEEKING, c.JOINING, c.LEFT]),
+            phase=rng.choice([c.SEEKING, c.JOINING, c.LEFT]),
             step=abs(number) >> 2,
-            addresses=chance.choice([[], ["tcp://127.0.0.1:9"], ["ipc:///tmp/x", "junk"]]),
+            addresses=rng.choice([[], ["tcp://127.0.0.1:9"], ["ipc:///tmp/x", "junk"]]),
         )
-        told = c.member(self._name(), heartbeat=chance.randrange(9), phase=c.TRAINING)
+        other = c.member(self._name(), heartbeat=rng.randrange(9), phase=c.TRAINING)
         rows = [(self._name(), abs(number) >> 2)]
         bodies = {
-            m.Hello: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
+            m.Hello: self._stranger.hello(entry, other, clock=rows, reply=rng.random() < 0.5),
             m.Push: c.offer(seq, c.FOUNDER, size),
-            m.Offer: c.offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
-            m.Chunk: [seq, chance.choice([0, 1, 2**32 - 1]), number],
+            m.Offer: c.offer(seq, number, size, frame_bytes=rng.choice([0, 1, size, 1 << 20])),
+            m.Chunk: [seq, rng.choice([0, 1, 2**32 - 1]), number],
             m.Grant: [seq, number],
             m.Ack: [seq, number, number],
             m.Query: [seq],
             m.Pending: [seq],
             m.Refer: [[entry]],
-            m.Ask: [chance.random() < 0.5],
+            m.Ask: [rng.random() < 0.5],
             m.Read: [],
         }
-        kind = chance.choice([*bodies, m.Hello, m.Offer, m.Ask, m.Query])
-        # Not a number, all of it: what is finite would be mixed, and is weight that nobody founded.
+        kind = rng.choice([*bodies, m.Hello, m.Offer, m.Ask, m.Query])
+        # All values are NaN: a finite share would be mixed and bring weight that no peer founded.
         frame = b"\xff" * size if kind in (m.Push, m.Chunk) else b""
         return self._stranger.parts(kind, bodies[kind], frame, name=name)
 
@@ -107,11 +107,11 @@ def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
             if sent % 1000 == 0:
                 run.assert_well()
         stranger.drain()
-        run.heard(stranger)
+        run.await_processed(stranger)
         run.exchange()
         steps = run.v.peer.steps
         run.wait(lambda: run.v.peer.steps > steps)
         stranger.close()
-        books = run.books()
-        assert books.balanced and books.founded == 2 * ONE
+        totals = run.audit_ledgers()
+        assert totals.balanced and totals.founded == 2 * ONE
         assert [victim.error for victim in run.victims] == [None, None]

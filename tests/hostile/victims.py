@@ -1,4 +1,4 @@
-"""Two live peers that train together, without keys or with them, and whoever attacks them."""
+"""Two live peers that train together, with or without keys, and their attackers."""
 
 import time
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from .client import Stranger
 
 __all__ = ["Run", "look", "norm"]
 
-# Small enough for an attack to have had its effect within a second or two.
+# Small enough for an attack to take effect within a second or two.
 QUICK = {"suspect_s": 1.0, "dead_s": 2.0, "stall_s": 1.0, "retry_s": 0.1}
 
 _T = TypeVar("_T")
 
 
-def look(victim: Member, glance: Callable[[Protocol], _T]) -> _T:
-    """Read something of a victim's protocol, while no event changes it."""
-    return victim.peer._running().look(glance)
+def look(victim: Member, inspect: Callable[[Protocol], _T]) -> _T:
+    """Read from a victim's protocol while no event changes it."""
+    return victim.peer._running().look(inspect)
 
 
 def norm(victim: Member) -> float:
@@ -38,12 +38,12 @@ def norm(victim: Member) -> float:
 
 
 class Run:
-    """Victims ``v`` and ``w``, and strangers toward them.
+    """Victims ``v`` and ``w``, and connections of attackers to them.
 
     Args:
-        folder: For their files.
-        keys: Whether they have keys; the attacker then is a member with a key of its own.
-        rule: Of both.
+        folder: Folder for the files of the victims.
+        keys: Give the victims keys; the attacker is then a member with its own key.
+        rule: Rule of both victims.
     """
 
     def __init__(self, folder: Path, *, keys: bool = False, rule: str = "gosgd:p=0.5") -> None:
@@ -61,11 +61,11 @@ class Run:
         self.exchange()
 
     def _victim(self, name: str, rule: str) -> Member:
-        given: dict[str, Any] = {"rule": rule, "linger_s": 1.0, "leave_s": 3.0}
+        settings: dict[str, Any] = {"rule": rule, "linger_s": 1.0, "leave_s": 3.0}
         if self.keys is not None:
-            given["roster"] = self.keys.file(f"{name}.roster")
-            given["key"] = self.folder / f"{name}.key"
-        return one_of(self.folder, name, 2, obeys=False, times=QUICK, **given)
+            settings["roster"] = self.keys.file(f"{name}.roster")
+            settings["key"] = self.folder / f"{name}.key"
+        return one_of(self.folder, name, 2, obeys=False, times=QUICK, **settings)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class Run:
         self.end()
 
     def stranger(self, *, has_key: bool = True) -> Stranger:
-        """A connection to the first victim; with keys, names that begin with ``m.`` are its own."""
+        """Connect to the first victim; with keys the attacker owns all names ``m.*``."""
         keys = None
         if self.keys is not None and has_key:
             own = Key.read(self.folder / "m.key")
@@ -86,7 +86,7 @@ class Run:
         return stranger
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds, while both are well."""
+        """Wait until a condition holds; fail if a victim fails."""
 
         def holds() -> bool:
             self.assert_well()
@@ -95,7 +95,7 @@ class Run:
         until(holds)
 
     def happens(self, condition: Callable[[], bool], within_s: float = LIMIT_S) -> bool:
-        """Whether something comes to hold within a time, seconds."""
+        """Return whether a condition holds within a time in seconds."""
         give_up_s = time.monotonic() + within_s
         while time.monotonic() < give_up_s:
             if condition():
@@ -103,13 +103,13 @@ class Run:
             time.sleep(0.01)
         return False
 
-    def exchange(self, more: int = 5) -> None:
-        """Wait until each has mixed some more shares: what was said before has been heard then."""
-        goals = [(each, each.mixed() + more) for each in self.victims]
+    def exchange(self, count: int = 5) -> None:
+        """Wait until each victim mixes *count* more shares, after all earlier messages."""
+        goals = [(each, each.mixed() + count) for each in self.victims]
         self.wait(lambda: all(each.mixed() >= goal for each, goal in goals))
 
-    def heard(self, stranger: Stranger) -> None:
-        """Wait until all was heard that a stranger has said."""
+    def await_processed(self, stranger: Stranger) -> None:
+        """Wait until the victim has processed all messages of a stranger."""
         before = stranger.victim
         stranger.drain()
         schema, stranger.schema = stranger.schema, bytes(16)
@@ -120,16 +120,18 @@ class Run:
         for each in self.victims:
             assert each.error is None and each.thread.is_alive(), each.error
 
-    def books(self) -> Audit:
-        """All weight by the ledgers of both, once they have ended."""
+    def audit_ledgers(self) -> Audit:
+        """End both victims and audit their ledgers."""
         self.end()
         return audit(accounts(self.folder / "v", self.folder / "w"))
 
     def accepted(self, peer: str) -> list[int]:
-        """How much the first victim has accepted of each share of a peer, in units."""
+        """Return the units that the first victim has accepted of each share of a peer."""
         rows = read_metrics(self.folder / "v" / "ledger.jsonl")
-        told = [row for row in rows if (row["kind"], row.get("peer")) == ("accepted", peer)]
-        return [row["units"] for row in told]
+        accepted_rows = [
+            row for row in rows if (row["kind"], row.get("peer")) == ("accepted", peer)
+        ]
+        return [row["units"] for row in accepted_rows]
 
     def end(self) -> None:
         for each in self.victims:

@@ -1,4 +1,4 @@
-"""Plays scenes at full size: ``python -m tests.live.measure [PART OF A NAME ...]``.
+"""Runs scenes at full size: ``python -m tests.live.measure [PART OF A NAME ...]``.
 
 Run it from the repository's root, with OMP_NUM_THREADS=1 and nothing else running.
 """
@@ -37,14 +37,14 @@ SCENES: dict[str, Callable[[Path], Outcome]] = {
     "stopped for 60 s": lambda f: stopped(f, _SMALL, 0.05, for_s=60),
     "256 MB over 4 MB/s": lambda f: slow_link(f, _LARGE, 0.5, link_bytes_s=4e6),
     "one-way cut of 30 s": lambda f: one_way_cut(f, _SMALL, 0.05, for_s=30),
-    "three that only dial out": lambda f: dial_out_only(f, _SMALL, 0.05, pushes=50),
+    "three peers that only dial out": lambda f: dial_out_only(f, _SMALL, 0.05, pushes=50),
     "half of 16 killed": lambda f: half_killed(f, _SMALL, 0.25),
 }
-"""By what happens; part of a name is enough to choose one."""
+"""Scenes by title; a part of a title selects a scene."""
 
 
 def main(names: list[str]) -> None:
-    """Play the chosen scenes, or all."""
+    """Run the chosen scenes, or all."""
     for title, scene in SCENES.items():
         if names and not any(name in title for name in names):
             continue

@@ -1,4 +1,4 @@
-"""TCP relays between real peers: bytes on their way are late, slow, held up, or lost in a reset."""
+"""TCP relays between real peers: they delay, slow down or hold bytes, or lose them in a reset."""
 
 import asyncio
 import socket as sockets
@@ -17,34 +17,34 @@ _T = TypeVar("_T")
 
 _READ_BYTES: Final = 1 << 16
 _READ_S: Final = 0.02
-_ON_THE_WAY: Final = 64
-_NAP_S: Final = 0.005
+_QUEUE_MAX: Final = 64
+_POLL_S: Final = 0.005
 
 
 @dataclass(slots=True)
 class Way:
-    """One direction of a relay, all connections together."""
+    """One direction of a relay, for all its connections."""
 
     delay_s: float = 0.0
     bytes_s: float = inf
     stopped: bool = False
     passed_bytes: int = 0
     stops_after_bytes: float = inf
-    """Of those that pass, all together: what a test does then, it does in mid-transfer."""
+    """Number of bytes after which the direction stops, so that a test can act in mid-transfer."""
     free_s: float = 0.0
-    """When what passes now has passed, at so many bytes a second."""
+    """Time at which the bytes in transfer have passed, at *bytes_s*."""
 
     @property
     def holds(self) -> bool:
-        """Whether nothing passes now."""
+        """The direction passes no bytes now."""
         return self.stopped or self.passed_bytes > self.stops_after_bytes
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on all that comes, in order."""
-        line: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue(_ON_THE_WAY)
-        reading = asyncio.create_task(self._read(reader, line))
+        """Forward all bytes in order."""
+        queue: asyncio.Queue[tuple[bytes, float]] = asyncio.Queue(_QUEUE_MAX)
+        reading = asyncio.create_task(self._read(reader, queue))
         try:
-            while data := await self._arrived(line):
+            while data := await self._arrived(queue):
                 writer.write(data)
                 self.passed_bytes += len(data)
                 await writer.drain()
@@ -53,29 +53,29 @@ class Way:
             await asyncio.gather(reading, return_exceptions=True)
 
     async def _read(
-        self, reader: asyncio.StreamReader, line: asyncio.Queue[tuple[bytes, float]]
+        self, reader: asyncio.StreamReader, queue: asyncio.Queue[tuple[bytes, float]]
     ) -> None:
         data = b"begin"
         while data:
-            most = min(_READ_BYTES, max(1024, self.bytes_s * _READ_S))
+            size_max = min(_READ_BYTES, max(1024, self.bytes_s * _READ_S))
             try:
-                data = await reader.read(int(most))
+                data = await reader.read(int(size_max))
             except OSError:
                 data = b""
-            await line.put((data, asyncio.get_running_loop().time() + self.delay_s))
+            await queue.put((data, asyncio.get_running_loop().time() + self.delay_s))
 
-    async def _arrived(self, line: asyncio.Queue[tuple[bytes, float]]) -> bytes:
+    async def _arrived(self, queue: asyncio.Queue[tuple[bytes, float]]) -> bytes:
         clock = asyncio.get_running_loop().time
-        data, due_s = await line.get()
+        data, due_s = await queue.get()
         self.free_s = max(self.free_s, clock()) + len(data) / self.bytes_s
         due_s = max(due_s, self.free_s)
         while (rest_s := due_s - clock()) > 0 or self.holds:
-            await asyncio.sleep(rest_s if rest_s > 0 else _NAP_S)
+            await asyncio.sleep(rest_s if rest_s > 0 else _POLL_S)
         return data
 
 
 class _Relay:
-    """Listens in place of another, and passes on what comes."""
+    """Listens in place of a peer and forwards all bytes to it."""
 
     def __init__(self, target: str) -> None:
         self.forth, self.back = Way(), Way()
@@ -91,33 +91,33 @@ class _Relay:
         self.address = f"tcp://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def reset(self) -> int:
-        """Let both ends of each connection be told of an error; how many there were."""
-        broken = dict(self._tasks)
-        for task, ends in broken.items():
+        """Reset both ends of each connection; return the number of connections."""
+        reset_tasks = dict(self._tasks)
+        for task, ends in reset_tasks.items():
             for end in ends:
                 socket = end.get_extra_info("socket")
-                # One that its other side has closed meanwhile is told of nothing more.
+                # An end that the other side has closed already cannot be reset.
                 if socket.fileno() >= 0:
-                    now = struct.pack("ii", 1, 0)
-                    socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, now)
+                    linger_now = struct.pack("ii", 1, 0)
+                    socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, linger_now)
                 end.transport.abort()
             task.cancel()
-        await asyncio.gather(*broken, return_exceptions=True)
-        return len(broken)
+        await asyncio.gather(*reset_tasks, return_exceptions=True)
+        return len(reset_tasks)
 
     async def close(self) -> None:
         assert self._server is not None
         self._is_closed = True
         self._server.close()
         await self.reset()
-        # One that was closed before may still have bytes for a peer that reads no more.
+        # An end that was closed before may still hold bytes for a peer that no longer reads.
         for end in self._ends:
             end.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if self._is_closed:  # it was accepted before, and is served only now
+        if self._is_closed:  # accepted before the relay closed, but served only now
             writer.transport.abort()
             return
         ends = self._tasks[task] = [writer]
@@ -129,10 +129,10 @@ class _Relay:
             self._ends.append(far_writer)
             ways.append(asyncio.create_task(self.forth.carry(reader, far_writer)))
             ways.append(asyncio.create_task(self.back.carry(far_reader, writer)))
-            # Whichever ends first: ZeroMQ never closes half.
+            # ZeroMQ never closes one direction only, so the first end closes both.
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except (OSError, asyncio.CancelledError):
-            pass  # nobody listens there, or a reset
+            pass  # no listener, or a reset
         for way in ways:
             way.cancel()
         await asyncio.gather(*ways, return_exceptions=True)
@@ -142,30 +142,30 @@ class _Relay:
 
 
 class Network:
-    """A relay between each that dials and each that listens, so that it is known who speaks."""
+    """One relay for each pair of dialer and listener, so that the source of each is known."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
-        """Where each listens that is dialled; to be filled in."""
+        """Address of each listener; the test fills it in."""
         self._relays: dict[tuple[str, str], _Relay] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="relays", daemon=True)
         self._thread.start()
 
     def toward(self, dialer: str, listener: str) -> str:
-        """The address that one dials for another."""
+        """Return the address that *dialer* uses for *listener*."""
         if (dialer, listener) not in self._relays:
             relay = self._relays[dialer, listener] = _Relay(self.addresses[listener])
             self._run(relay.open())
         return self._relays[dialer, listener].address
 
     def ways(self, source: str | None = None, to: str | None = None) -> list[Way]:
-        """All on which bytes get from one to another (None: any), whoever dialled."""
-        there = [relay.forth for pair, relay in self._relays.items() if _fits(pair, source, to)]
-        return there + [r.back for (d, a), r in self._relays.items() if _fits((a, d), source, to)]
+        """Return all ways from *source* to *to* (None: any peer), in connections of either side."""
+        forward = [relay.forth for pair, relay in self._relays.items() if _fits(pair, source, to)]
+        return forward + [r.back for (d, a), r in self._relays.items() if _fits((a, d), source, to)]
 
     def cut(self, source: str, to: str) -> None:
-        """Hold up what gets from one to another."""
+        """Hold all bytes from *source* to *to*."""
         for way in self.ways(source, to):
             way.stopped = True
 
@@ -175,17 +175,17 @@ class Network:
             way.stopped = False
 
     def limit(self, peer: str | None, bytes_s: float) -> None:
-        """Let so many bytes a second pass on each way from and to a peer (None: everybody)."""
+        """Limit the rate of each way from and to a peer (None: all peers)."""
         for way in self.ways(source=peer) + self.ways(to=peer):
             way.bytes_s = bytes_s
 
     def reset(self, *peers: str) -> int:
-        """Reset all connections, or those between two; says how many there were."""
+        """Reset all connections, or those between two peers; return their number."""
         chosen = [relay for pair, relay in self._relays.items() if set(peers) <= set(pair)]
         return sum([self._run(relay.reset()) for relay in chosen])
 
     def close(self) -> None:
-        """End everything."""
+        """Close all relays and their event loop."""
         for relay in self._relays.values():
             self._run(relay.close())
         self._run(_last_tasks())
@@ -194,12 +194,12 @@ class Network:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
-    def _run(self, does: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(does, self._loop).result()
+    def _run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
 
 async def _last_tasks() -> None:
-    """Wait for connections that were being accepted, and for what closed ones still do."""
+    """Wait for connections that were being accepted and for tasks of closed connections."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Peers in processes of their own, what is done to them, and what their folders tell of it."""
+"""Peers in separate processes, control over them, and the records in their folders."""
 
 import json
 import os
@@ -27,67 +27,67 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The longest time that gossip took of any one step of some peers."""
+    """The longest time that gossip took in one step."""
 
     gossip_s: float
     cpu_s: float
-    """What of it the training thread computed; the rest it waited, mostly for a core."""
+    """CPU time of the training thread; the rest of the pause it waited, mostly for a core."""
     own_steps: float
-    """In median steps of the same peer."""
+    """Length of the pause in median steps of the same peer."""
 
 
 class Trainee:
-    """One peer, through all its lives: each is a process, all have one folder."""
+    """One peer with all its incarnations: each is a process, and all have one folder."""
 
     def __init__(
-        self, id: str, folder: Path, orders: Mapping[str, Any], host: Sequence[str]
+        self, id: str, folder: Path, settings: Mapping[str, Any], host: Sequence[str]
     ) -> None:
         self.id, self.folder = id, folder
-        self._orders = json.dumps({"id": id, "out": str(folder), **orders})
+        self._settings = json.dumps({"id": id, "out": str(folder), **settings})
         self._host = host
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._rows_before = 0
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Steps of its latest life."""
+        """Steps of the latest incarnation."""
         path = self.folder / "steps.jsonl"
         return read_metrics(path)[self._rows_before :] if path.exists() else []
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Address at which the peer listens."""
         return str(self.rows[-1]["address"])
 
     @property
-    def is_in(self) -> bool:
-        """Whether it has founded, or has its copy."""
-        assert self._process is not None and self._process.poll() is None, self.said()
+    def has_joined(self) -> bool:
+        """The peer has founded a swarm or received its copy."""
+        assert self._process is not None and self._process.poll() is None, self.log_text()
         return bool(self.rows)
 
     def sees(self, *ids: str) -> bool:
-        """Whether these, itself included, are all it holds for alive."""
+        """Return whether the peer considers exactly these peers live, itself included."""
         rows = self.rows
         return bool(rows) and rows[-1]["live"] == sorted(ids)
 
     @property
-    def life(self) -> Life:
-        """The latest."""
+    def incarnation(self) -> Life:
+        """The latest incarnation."""
         return read_ledgers(self.folder)[-1].life
 
-    def pushed_to(self, life: Life) -> set[tuple[int, int]]:
-        """Shares that its latest life pushed to a life of another: shard and number of each."""
-        return self._entries(self.life, "pushed", life)
+    def pushed_to(self, incarnation: Life) -> set[tuple[int, int]]:
+        """Return shard and number of each share that the latest incarnation pushed to another."""
+        return self._entries(self.incarnation, "pushed", incarnation)
 
-    def decided(self, life: Life, sender: Life) -> set[tuple[int, int]]:
-        """Shares of a sender that one of its lives accepted or refused: shard and number."""
-        return self._entries(life, "accepted", sender)
+    def decided(self, incarnation: Life, sender: Life) -> set[tuple[int, int]]:
+        """Return shard and number of each share of *sender* that an incarnation decided."""
+        return self._entries(incarnation, "accepted", sender)
 
-    def _entries(self, life: Life, kind: str, other: Life) -> set[tuple[int, int]]:
+    def _entries(self, incarnation: Life, kind: str, other: Life) -> set[tuple[int, int]]:
         found = set()
         for path in ledger_paths(self.folder):
             opened, *rows = read_metrics(path)
-            if (opened["id"], opened["incarnation"]) == life:
+            if (opened["id"], opened["incarnation"]) == incarnation:
                 found |= {
                     (row.get("shard", 0), row["seq"])
                     for row in rows
@@ -96,17 +96,19 @@ class Trainee:
         return found
 
     def start(self) -> None:
-        """Begin a life."""
+        """Start the next incarnation."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._rows_before += len(self.rows)
         log = self.folder / "stderr"
         if not self._host:
-            self._process = forked(log, str(_ROOT / "tests" / "live" / "trainee.py"), self._orders)
+            self._process = forked(
+                log, str(_ROOT / "tests" / "live" / "trainee.py"), self._settings
+            )
             return
-        words = [sys.executable, "-m", "tests.live.trainee", self._orders]
+        command = [sys.executable, "-m", "tests.live.trainee", self._settings]
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
-                [*self._host, *words],
+                [*self._host, *command],
                 cwd=_ROOT,
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
                 stderr=errors,
@@ -118,22 +120,22 @@ class Trainee:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """End its life as a power cut would."""
+        """Kill the process like a power cut."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def wait(self) -> None:
-        """Wait until it has left."""
+        """Wait until the peer has left."""
         assert self._process is not None
-        assert self._process.wait(LIMIT_S) == 0, self.said()
+        assert self._process.wait(LIMIT_S) == 0, self.log_text()
 
-    def said(self) -> str:
-        """All that its lives have logged."""
+    def log_text(self) -> str:
+        """Return the log of all incarnations."""
         return (self.folder / "stderr").read_text()
 
     def pause(self, start_s: float, end_s: float) -> Pause:
-        """The longest pause among the steps that touch a time."""
+        """Return the longest pause of the steps between two times."""
         rows = self.rows
         own_s = median(row["ended_s"] - row["began_s"] for row in rows)
         inside = [row for row in rows if row["ended_s"] >= start_s and row["began_s"] <= end_s]
@@ -141,23 +143,23 @@ class Trainee:
         return Pause(worst["gossip_s"], worst["gossip_cpu_s"], worst["gossip_s"] / own_s)
 
     def steps(self, start_s: float, end_s: float) -> int:
-        """How many it has taken in a time."""
+        """Return the number of steps that ended between two times."""
         return sum(start_s <= row["ended_s"] <= end_s for row in self.rows)
 
 
 class Swarm:
-    """Some peers in one folder; at the end all are killed that have not left.
+    """Peers in one folder; peers that have not left at the end are killed.
 
     Args:
-        folder: Made if it is not there.
-        orders: What all of them are told, see `trainee.train`; ids and folders are filled in.
+        folder: Parent of the peers' folders, created if missing.
+        settings: Arguments of `trainee.train` for all peers, except ids and folders.
     """
 
-    def __init__(self, folder: Path, **orders: Any) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.trainees: dict[str, Trainee] = {}
         self.killed: list[Life] = []
         self._folder = folder
-        self._orders = orders
+        self._settings = settings
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -166,31 +168,31 @@ class Swarm:
     def __exit__(self, *failure: object) -> None:
         self._stack.close()
 
-    def start(self, id: str, *, host: Sequence[str] = (), **orders: Any) -> Trainee:
-        """Start a peer, and do not wait."""
-        trainee = Trainee(id, self._folder / id, self._orders | orders, host)
+    def start(self, id: str, *, host: Sequence[str] = (), **settings: Any) -> Trainee:
+        """Start a peer without waiting for it."""
+        trainee = Trainee(id, self._folder / id, self._settings | settings, host)
         self.trainees[id] = trainee
         trainee.start()
         self._stack.callback(trainee.kill)
         return trainee
 
     def kill(self, trainees: Iterable[Trainee]) -> None:
-        """End them all at once, as a power cut would."""
+        """Kill peers at once, like a power cut."""
         chosen = list(trainees)
         for trainee in chosen:
             trainee.signal(signal.SIGKILL)
         for trainee in chosen:
             trainee.kill()
-            self.killed.append(trainee.life)
+            self.killed.append(trainee.incarnation)
 
     def end(self) -> Audit:
-        """Let all but the first leave, and count the weight of all lives from their ledgers."""
-        running = [each for each in self.trainees.values() if each.life not in self.killed]
+        """Let all peers but the first leave, and audit the ledgers of all incarnations."""
+        running = [each for each in self.trainees.values() if each.incarnation not in self.killed]
         for trainee in running[1:]:
             trainee.signal(signal.SIGTERM)
         for trainee in running[1:]:
             trainee.wait()
-        # The last one would have to burn what it holds: it just ends, and its ledger says.
+        # The last peer would have to burn its weight, so it only stops and keeps its ledger.
         running[0].signal(signal.SIGINT)
         running[0].wait()
         accounts = [a for each in self.trainees.values() for a in read_ledgers(each.folder)]

@@ -1,4 +1,4 @@
-"""Two peers train every kind of model, or say why not: the table of docs/reference/models.md."""
+"""Two peers train every kind of model or refuse it, as in docs/reference/models.md."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SCRIPT = ROOT / "docs" / "scripts" / "models.py"
 
 pytestmark = [
     pytest.mark.live,
-    pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests"),
+    pytest.mark.skipif(not SCRIPT.exists(), reason="needs the docs folder"),
 ]
 
 
@@ -21,13 +21,13 @@ KINDS = MODELS.KINDS if MODELS else ()
 
 @pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_two_peers_do_with_a_kind_of_model_what_the_page_says(kind: object) -> None:
+def test_two_peers_treat_each_kind_of_model_as_documented(kind: object) -> None:
     assert MODELS is not None
     lines = (ROOT / MODELS.PAGE).read_text(encoding="utf-8").splitlines()
     assert MODELS.row(kind) in lines, "run `make models`"
 
 
-def test_the_page_has_no_other_kinds() -> None:
+def test_the_models_page_lists_only_known_kinds() -> None:
     assert MODELS is not None
     text = (ROOT / MODELS.PAGE).read_text(encoding="utf-8").partition(MODELS.MARKER)[2]
     rows = [line for line in text.splitlines() if line.startswith("| ")]

@@ -1,7 +1,7 @@
-"""Each scene on something small; at full size ``python -m tests.live.measure`` plays them.
+"""Each scene at a small size; ``python -m tests.live.measure`` runs them at full size.
 
-In all of them the ledgers on disk account for every unit, and the survivors train on (`scenes`).
-How long their pauses are is measured, and never asserted: this machine may be busy.
+In each scene the ledgers on disk account for every unit, and the survivors continue (`scenes`).
+The length of their pauses is measured but never asserted, since the machine may be busy.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ MB = 1_000_000
 RESETS: dict[str, Any] = {"for_s": 5, "resets_min": 20}
 
 SLOW: list[tuple[Any, int, dict[str, Any], set[str]]] = [
-    # What was broken off is known to have been, since there is a later life.
+    # Interrupted shares count as lost, since their receiver has a later incarnation.
     (scenes.receiver_killed, 16 * MB, {}, {"died", "burned", "in_flight"}),
     (scenes.resets, 4 * MB, RESETS, set()),
     (scenes.resets, 64 * MB, {**RESETS, "shards": 32}, set()),
@@ -38,25 +38,25 @@ SLOW: list[tuple[Any, int, dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(
-    ("scene", "size_bytes", "given", "elsewhere"),
+    ("scene", "size_bytes", "options", "losses"),
     [
         *(pytest.param(*each, marks=pytest.mark.slow) for each in SLOW),
         pytest.param(scenes.dial_out_only, MB, {}, set(), marks=pytest.mark.extended),
     ],
 )
-def test_weight_that_is_not_held_is_known_to_be_elsewhere(
+def test_weight_that_no_peer_holds_is_accounted_for(
     tmp_path: Path,
     scene: Callable[..., scenes.Outcome],
     size_bytes: int,
-    given: dict[str, Any],
-    elsewhere: set[str],
+    options: dict[str, Any],
+    losses: set[str],
 ) -> None:
-    settings = {"step_s": 0.02} | given
+    settings = {"step_s": 0.02} | options
     try:
         units = scene(tmp_path, size_bytes, **settings).audit
     except HostsError as error:
         pytest.skip(str(error))
-    gone = {name: getattr(units, name) for name in ("died", "burned", "in_flight", "stranded")}
-    assert {name for name, each in gone.items() if each} <= elsewhere
-    founders = given.get("peers", 1) * given.get("shards", 1)
-    assert units.held + sum(gone.values()) == units.founded == founders * ONE
+    not_held = {name: getattr(units, name) for name in ("died", "burned", "in_flight", "stranded")}
+    assert {name for name, each in not_held.items() if each} <= losses
+    founders = options.get("peers", 1) * options.get("shards", 1)
+    assert units.held + sum(not_held.values()) == units.founded == founders * ONE

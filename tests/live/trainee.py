@@ -1,7 +1,7 @@
-"""A peer in a process of its own, whose optimizer steps sleep; run with its orders as JSON.
+"""A peer in a separate process whose optimizer steps sleep; its settings are a JSON argument.
 
-After each step it appends a row to ``steps.jsonl`` in its folder. SIGTERM lets it leave; with
-SIGINT it ends at once, between two steps.
+After each step the peer appends a row to ``steps.jsonl`` in its folder. With SIGTERM it leaves;
+with SIGINT it ends at once, between two steps.
 """
 
 import json
@@ -33,7 +33,7 @@ __all__ = ["train"]
 
 
 class _Relayed(Transport):
-    """Sockets that dial relays."""
+    """A transport that dials relays in place of peers."""
 
     def __init__(self, config: PeerConfig, relays: Mapping[str, str]) -> None:
         super().__init__(config.bind, bulk_messages_max=messages_max(config.shards))
@@ -59,22 +59,22 @@ def train(
     relays: Mapping[str, str] = MappingProxyType({}),
     **changes: Any,
 ) -> None:
-    """Take part until a signal comes.
+    """Train until a signal arrives.
 
     Args:
-        out: Its folder.
-        size_bytes: Of its float32 model.
-        step_s: How long an optimizer step sleeps.
-        p: Of its rule.
-        preset: Of its times.
-        relays: What is dialled in place of an address.
+        out: Folder of the peer.
+        size_bytes: Size of its float32 model.
+        step_s: Duration of an optimizer step, which sleeps.
+        p: Push probability of its rule.
+        preset: Preset of its timeouts.
+        relays: Relay to dial in place of each address.
         changes: Other fields of PeerConfig.
     """
     protocol = ProtocolConfig(**({"shared_memory": False} | timing(preset)))
-    given: dict[str, Any] = {"topology": "complete", "linger_s": 0, "leave_s": 10.0, **changes}
-    # Where a life has left one, the next would have to resume it.
-    given["checkpoint"] = CheckpointConfig(folder=Path(out) / "checkpoints", every="never")
-    config = PeerConfig(out=Path(out), rule=GoSGD(p), protocol=protocol, **given)
+    settings: dict[str, Any] = {"topology": "complete", "linger_s": 0, "leave_s": 10.0, **changes}
+    # With a checkpoint of an earlier incarnation, the next one would have to resume it.
+    settings["checkpoint"] = CheckpointConfig(folder=Path(out) / "checkpoints", every="never")
+    config = PeerConfig(out=Path(out), rule=GoSGD(p), protocol=protocol, **settings)
     stop, abandon = threading.Event(), threading.Event()
     signal.signal(signal.SIGINT, lambda number, frame: abandon.set())
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
@@ -103,7 +103,7 @@ def train(
 
 
 def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str, Any]:
-    """One step: when it began and ended, what of it was gossip, and how things stand."""
+    """Return the record of one step: its times, its gossip, and the counters of the peer."""
     return {
         "began_s": began_s,
         "ended_s": time.monotonic(),

@@ -1,4 +1,4 @@
-"""Topologies to test with: specs of every family that show what it can do, and a digest of all."""
+"""Topologies for tests: specs of every family with its options, and a digest of all."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -96,7 +96,7 @@ _SIZES: Mapping[str, tuple[int, ...]] = {
 """Sizes to test each spec with."""
 
 FIXED: tuple[Case, ...] = tuple((spec, n) for spec, sizes in _SIZES.items() for n in sizes)
-"""Specs that show what each family can do, each with every size to test."""
+"""Specs that cover the options of each family, each with every size to test."""
 
 LIVE = tuple(
     dict.fromkeys(
@@ -118,7 +118,7 @@ RANDOM_ROUNDS = {
 """Families without a period."""
 
 DOUBLY = set(FAMILIES) - {"epidemic-local"}
-"""Families whose own weights are doubly stochastic; a file of one-way streets is not."""
+"""Families with doubly stochastic weights, except for a file with directed edges."""
 
 
 _OF_16 = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
@@ -171,7 +171,7 @@ def is_uniform(counts: Mapping[Any, int], kinds: int) -> bool:
 
 
 def ids(n: int, seed: int = 0) -> list[str]:
-    """Ids of peers, which look like hashes, ascending."""
+    """Return ascending peer ids that look like hashes."""
     digests = (hashlib.sha256(f"{seed} {number}".encode()) for number in range(n))
     return sorted(digest.hexdigest()[:12] for digest in digests)
 

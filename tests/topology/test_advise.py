@@ -1,4 +1,4 @@
-"""Advice: all families within a budget, the fastest first, and why the others are not."""
+"""Advice ranks all families within a budget and gives reasons against the others."""
 
 from functools import cache
 
@@ -17,9 +17,7 @@ def advice_on(n: int, degree: int) -> tuple[Advice, ...]:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("n", "degree"), [(2, 1), (12, 3), (13, 1), (16, 2)])
-def test_fitting_families_keep_the_budget_and_are_ranked_by_rounds_then_messages(
-    n: int, degree: int
-) -> None:
+def test_fitting_families_are_ranked_by_rounds_then_messages(n: int, degree: int) -> None:
     several = advice_on(n, degree)
     assert sorted(each.family for each in several) == sorted(set(FAMILIES) - {"hosts", "file"})
     fits = [advice.fits for advice in several]
@@ -36,7 +34,7 @@ def test_fitting_families_keep_the_budget_and_are_ranked_by_rounds_then_messages
 
 ANY, ONE_WAY = "works for any n", "directed: not for rules that average in pairs"
 
-TOLD = {
+REASONS = {
     (13, 1): {
         "base-k:k=1": f"exact after 7 rounds with 0.835 messages per node and round; {ANY}",
         "one-peer-exponential": "a round leaves 0.42 of the squared disagreement, with 1 message "
@@ -63,15 +61,15 @@ TOLD = {
         "star": f"gap 0.2 with 1.6 messages per node and round; {ANY}; losing node 0 splits it"
     },
 }
-"""What is said of some families, the best first, by number of nodes and degree."""
+"""Reasons for some families, the best first, by number of nodes and degree."""
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("n", "degree"), TOLD)
+@pytest.mark.parametrize(("n", "degree"), REASONS)
 def test_reasons_for_and_against_a_family_are_given(n: int, degree: int) -> None:
-    told = TOLD[n, degree]
-    found = [(each.spec, each.why) for each in advice_on(n, degree) if each.spec in told]
-    assert found == [*told.items()]
+    expected = REASONS[n, degree]
+    found = [(each.spec, each.why) for each in advice_on(n, degree) if each.spec in expected]
+    assert found == [*expected.items()]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +82,6 @@ def test_invalid_sizes_and_budgets_are_refused(n: int, degree: int, message: str
 
 
 @given(st.integers(2, 300), st.integers(1, 100))
-def test_each_family_always_has_parameters_to_try(n: int, degree: int) -> None:
+def test_each_family_always_has_candidate_parameters(n: int, degree: int) -> None:
     several = [family.candidates for family in FAMILIES.values() if family.candidates is not None]
     assert all(list(candidates(n, degree)) for candidates in several)

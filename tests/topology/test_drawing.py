@@ -1,4 +1,4 @@
-"""Pictures of topologies: any family, any sensible size, and the places of nodes."""
+"""Pictures of topologies of any family and size."""
 
 from pathlib import Path
 
@@ -35,10 +35,10 @@ def test_several_topologies_are_drawn_side_by_side(tmp_path: Path) -> None:
     assert "<!-- ring, n = 4 -->" in text and "<!-- star, n = 4 -->" in text
 
 
-def test_dollars_and_underscores_in_names_are_not_mathematics(tmp_path: Path) -> None:
+def test_dollars_and_underscores_in_names_are_no_math_markup(tmp_path: Path) -> None:
     path = tmp_path / "$x_$.edgelist"
     path.write_text("$a_name$ $\\b$\n$\\b$ c_$^\n")
-    # Names above the nodes, and inside them.
+    # The first topology has names above its nodes, the second inside them.
     several = parse(f"file:path={path}"), over("one-peer-exponential", 0, ["$", "$$", "$_$"])
     draw([(topology, facts(topology)) for topology in several], tmp_path / "net.svg")
     text = (tmp_path / "net.svg").read_text()
@@ -55,17 +55,17 @@ def test_a_long_period_shows_some_rounds_and_their_total(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("spec", "n", "said"),
+    ("spec", "n", "message"),
     [("ring", 2001, "2,001 nodes would be"), ("complete", 300, "89,700 edges would be")],
 )
-def test_an_unreadably_dense_picture_is_refused(spec: str, n: int, said: str) -> None:
-    with pytest.raises(TopologyError, match=said):
+def test_an_unreadably_dense_picture_is_refused(spec: str, n: int, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
         check_size(parse(spec, n))
     check_size(parse("ring", 2000))
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         ("ring", "2 pushes a round  ·  spectral gap 0.0507"),
         ("one-peer-exponential", "1 push a round  ·  exact after 4 rounds"),
@@ -73,10 +73,10 @@ def test_an_unreadably_dense_picture_is_refused(spec: str, n: int, said: str) ->
         ("star", "1 to 15 pushes a round"),
     ],
 )
-def test_three_facts_are_shown_above_a_picture(spec: str, said: str) -> None:
-    assert headline(facts(parse(spec, 16))).startswith(said)
+def test_three_facts_are_shown_above_a_picture(spec: str, message: str) -> None:
+    assert headline(facts(parse(spec, 16))).startswith(message)
 
 
-def test_both_directions_of_a_link_are_one_line() -> None:
+def test_both_directions_of_a_link_are_drawn_as_one_line() -> None:
     assert links_of(parse("ring", 4), 0) == ([(0, 1), (0, 3), (1, 2), (2, 3)], [])
     assert links_of(parse("one-peer-exponential", 4), 0) == ([], [(0, 1), (1, 2), (2, 3), (3, 0)])

@@ -1,4 +1,4 @@
-"""Random draws as pure functions."""
+"""Random draws are pure functions of their keys."""
 
 from collections import Counter
 from itertools import combinations
@@ -15,7 +15,7 @@ from .samples import is_uniform
 words = st.integers(0, 2**64 - 1)
 
 
-def test_draws_are_the_same_in_all_versions() -> None:
+def test_draws_never_change_between_versions() -> None:
     assert key(0) == 0x75DFCD439D7D2B84
     assert key(7, "peer", "ada") == 0xE674AD92561F1214
     assert int(blend(1, 2)[0]) == 0xBCD9DBB49673066B
@@ -32,20 +32,22 @@ def test_a_key_is_a_number_of_64_bits_for_any_labels(labels: list[str | int], se
     assert 0 <= key(seed, *labels) < 2**64 and key(seed, *labels) == key(seed, *labels)
 
 
-def test_labels_are_kept_apart() -> None:
+def test_different_labels_give_different_keys() -> None:
     keys = [key(0, *labels) for labels in (("ab", "c"), ("a", "bc"), ("abc",), ("ab", "c", ""))]
     assert len({*keys, key(1, "abc")}) == 5
 
 
 @given(words, words, st.integers(0, 63))
-def test_every_bit_counts_when_words_are_blended(one: int, other: int, bit: int) -> None:
+def test_every_input_bit_changes_a_blended_word(one: int, other: int, bit: int) -> None:
     before, after = int(blend(one, other)[0]), int(blend(one ^ (1 << bit), other)[0])
     assert 8 <= (before ^ after).bit_count() <= 56
     assert one == other or blend(one, other)[0] != blend(other, one)[0]
 
 
 @given(st.integers(1, 40), st.data())
-def test_numbers_are_distinct_and_from_the_population(population: int, data: st.DataObject) -> None:
+def test_drawn_numbers_are_distinct_and_from_the_population(
+    population: int, data: st.DataObject
+) -> None:
     count = data.draw(st.integers(1, population))
     drawn = data.draw(st.lists(words, min_size=count, max_size=count))
     numbers = distinct([np.array([word], np.uint64) for word in drawn], population)

@@ -1,4 +1,4 @@
-"""The layer in separate processes: the cost of its import, and equal results in all."""
+"""The topology layer in separate processes: its imports, and equal results."""
 
 import json
 import os
@@ -14,9 +14,9 @@ HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
 
 def loaded_after(*programs: str) -> list[list[str]]:
-    """Heavy libraries loaded in a fresh interpreter after each of these statements."""
-    told = f"import json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
-    program = "\n".join(line for each in programs for line in (each, told))
+    """Return the heavy libraries loaded in a new interpreter after each of *programs*."""
+    report = f"import json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    program = "\n".join(line for each in programs for line in (each, report))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     return [*map(json.loads, run.stdout.splitlines())]
@@ -35,7 +35,7 @@ NAMES_AND_NEIGHBORS = "\n".join(
 )
 
 
-def test_scipy_is_loaded_only_for_a_matrix_and_networkx_not_at_all() -> None:
+def test_scipy_is_loaded_only_for_a_matrix_and_networkx_never() -> None:
     assert loaded_after(NAMES_AND_NEIGHBORS, "parse('star', 8).matrix()") == [[], ["scipy"]]
 
 

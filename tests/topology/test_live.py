@@ -1,4 +1,4 @@
-"""A topology over the live peers: for any number of them, and the same for all."""
+"""A topology over live peers fits any number of peers and is the same for all of them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ SIZES = [*range(1, 14), 16, 17, 24, 36, 40]
 
 @pytest.mark.extended
 @each_spec
-def test_any_number_of_peers_is_connected_and_mixes_like_its_family(spec: str) -> None:
+def test_a_live_topology_is_connected_and_mixes_like_its_family(spec: str) -> None:
     name = spec.partition(":")[0]
     for n in SIZES:
         topology = over(spec, 3, ids(n))
@@ -50,7 +50,7 @@ def test_any_number_of_peers_is_connected_and_mixes_like_its_family(spec: str) -
 @each_spec
 @a_few
 @given(live=views, seed=seeds, round=rounds)
-def test_all_peers_agree_on_the_push_targets_of_each(
+def test_all_peers_agree_on_the_push_targets_of_each_peer(
     spec: str, live: list[str], seed: int, round: int
 ) -> None:
     topology, view = over(spec, seed, live), LiveTopology(spec, seed)
@@ -63,21 +63,21 @@ def test_all_peers_agree_on_the_push_targets_of_each(
 
 
 @each_spec
-def test_views_of_one_and_two_peers(spec: str) -> None:
+def test_one_peer_has_no_targets_and_two_peers_push_to_each_other(spec: str) -> None:
     view = LiveTopology(spec, 0)
     assert view(["a"], "a", 0) == view(["a"], "b", 0) == view(["b"], "a", 0) == ()
-    met = {view(["a", "b"], "b", round) for round in range(4)}
-    assert ("a",) in met and met <= {(), ("a",)}
+    targets = {view(["a", "b"], "b", round) for round in range(4)}
+    assert ("a",) in targets and targets <= {(), ("a",)}
 
 
 GROWN = ("grid", "torus", "random-regular", "erdos-renyi", "small-world", "scale-free")
-"""Families that are built in another way on a live view, so that few edges move."""
+"""Families that are built differently on live peers, so that few edges move."""
 
 FITTING = [case for case in FIXED if case[1] > 3 and case[0].partition(":")[0] not in GROWN]
 
 
 @pytest.mark.parametrize(("spec", "n"), FITTING)
-def test_nothing_falls_back_at_a_size_that_fits(spec: str, n: int) -> None:
+def test_no_family_falls_back_at_a_size_that_fits(spec: str, n: int) -> None:
     strict = parse(spec, n, seed=5)
     live = over(spec, 5, strict.names or ids(n))
     assert strict.period == live.period
@@ -87,7 +87,7 @@ def test_nothing_falls_back_at_a_size_that_fits(spec: str, n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "n", "alike"),
+    ("spec", "n", "fallback"),
     [
         ("hypercube-matching", 12, "base-k:k=1"),
         ("p-peer-exponential:p=7", 5, "p-peer-exponential:p=4"),
@@ -105,14 +105,14 @@ def test_nothing_falls_back_at_a_size_that_fits(spec: str, n: int) -> None:
         ("hosts:sizes=8x1x1", 3, "hosts:sizes=2x1"),
     ],
 )
-def test_fallbacks_of_families(spec: str, n: int, alike: str) -> None:
-    live, strict = over(spec, 5, ids(n)), parse(alike, n, seed=5)
+def test_families_fall_back_at_sizes_that_do_not_fit(spec: str, n: int, fallback: str) -> None:
+    live, strict = over(spec, 5, ids(n)), parse(fallback, n, seed=5)
     assert live.period == strict.period
     for round in some_rounds(strict):
         assert np.allclose(dense(live, round), dense(strict, round), rtol=0, atol=1e-12)
 
 
-def test_a_ring_closes_around_a_peer_that_died_even_in_place() -> None:
+def test_a_ring_closes_around_a_dead_peer_even_if_the_list_is_reused() -> None:
     view, live = LiveTopology("ring", 0), ["a", "b", "c", "d"]
     assert view(live, "a", 0) == ("b", "d")
     live.remove("d")
@@ -122,8 +122,8 @@ def test_a_ring_closes_around_a_peer_that_died_even_in_place() -> None:
     assert view.weights(live, "a", 0).keys() == {"a", "aa", "c"}
     assert view.weights(live, "b", 0) == view.weights(live, "d", 0) == {}
     assert view([], "a", 0) == ()
-    asks: list[Any] = [view, view.weights]
-    for ask in asks:
+    callables: list[Any] = [view, view.weights]
+    for ask in callables:
         with pytest.raises(TopologyError, match="round -1 is negative"):
             ask(live, "a", -1)
 
@@ -156,7 +156,7 @@ WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matchi
 
 
 @pytest.mark.parametrize("spec", WEIGHED)
-def test_weights_are_a_row_of_the_matrix_by_sender(spec: str) -> None:
+def test_weights_match_a_row_of_the_matrix(spec: str) -> None:
     live = ids(7)
     view, topology = LiveTopology(spec, 5), over(spec, 5, live)
     for round in (0, 1, 2, 30, 1):

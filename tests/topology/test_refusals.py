@@ -1,4 +1,4 @@
-"""Errors: each names the family, the parameter and the allowed values."""
+"""Each error names the family, the parameter and the allowed values."""
 
 from collections.abc import Callable
 
@@ -61,11 +61,11 @@ def refusal(ask: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize(("spec", "n", "reason"), SIZES)
-def test_a_size_that_does_not_fit_is_refused_with_ones_that_do(
+def test_an_invalid_size_is_refused_with_the_nearest_valid_sizes(
     spec: str, n: int, reason: str
 ) -> None:
-    told = refusal(lambda: parse(spec, n))
-    assert told.startswith(f"topology {spec!r} with n={n}: {reason}")
+    message = refusal(lambda: parse(spec, n))
+    assert message.startswith(f"topology {spec!r} with n={n}: {reason}")
 
 
 SPECS = [
@@ -88,9 +88,9 @@ SPECS = [
 
 
 @pytest.mark.parametrize(("spec", "reason"), SPECS)
-def test_a_spec_that_fits_no_size_is_refused_at_once(spec: str, reason: str) -> None:
-    asked = (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: LiveTopology(spec, 0))
-    assert {refusal(ask) for ask in asked} == {f"topology {spec!r}: {reason}"}
+def test_a_spec_that_is_invalid_at_any_size_is_refused_at_once(spec: str, reason: str) -> None:
+    calls = (lambda: parse(spec, 4), lambda: over(spec, 0, ["a"]), lambda: LiveTopology(spec, 0))
+    assert {refusal(ask) for ask in calls} == {f"topology {spec!r}: {reason}"}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_spec_that_fits_no_size_is_refused_at_once(spec: str, reason: str) -> 
         ("expnential:k=2", ", did you mean 'exponential'?"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest_and_all_valid_ones(
+def test_an_unknown_name_is_refused_with_the_nearest_and_all_valid_names(
     typed: str, hint: str
 ) -> None:
     name = typed.partition(":")[0]
@@ -111,13 +111,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_valid_ones(
 
 @pytest.mark.parametrize("spec", ["ring", "torus", "torus:rows=3", "spanning-tree:of=ring"])
 def test_a_missing_size_is_requested(spec: str) -> None:
-    said = "say how many nodes it has (n, on the command line -n)"
-    assert refusal(lambda: parse(spec)) == f"topology {spec!r}: {said}"
+    message = "say how many nodes it has (n, on the command line -n)"
+    assert refusal(lambda: parse(spec)) == f"topology {spec!r}: {message}"
 
 
 def test_a_file_that_cannot_be_read_is_named() -> None:
     spec = "file:path=nowhere/at_all.json"
     reason = "path=nowhere/at_all.json: No such file or directory"
     assert refusal(lambda: parse(spec, 4)) == f"topology {spec!r} with n=4: {reason}"
-    told = refusal(lambda: over(spec, 0, ["a", "b"]))
-    assert told == f"topology {spec!r} with n=2: {reason}"
+    message = refusal(lambda: over(spec, 0, ["a", "b"]))
+    assert message == f"topology {spec!r} with n=2: {reason}"

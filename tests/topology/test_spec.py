@@ -1,4 +1,4 @@
-"""Specs: their input forms, and their canonical form."""
+"""Input forms of specs and their canonical form."""
 
 import pytest
 from hypothesis import given
@@ -36,12 +36,12 @@ def test_a_spec_has_one_canonical_form(typed: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize("spec", LIVE)
-def test_a_canonical_spec_stays_as_it_is(spec: str) -> None:
+def test_a_canonical_spec_does_not_change(spec: str) -> None:
     assert str(read(str(read(spec)))) == str(read(spec))
 
 
 @given(st.floats(0, 1, exclude_min=True), st.integers(1, 200))
-def test_a_number_is_printed_with_all_its_digits(p: float, n: int) -> None:
+def test_a_number_is_printed_with_all_digits(p: float, n: int) -> None:
     assert read(f"erdos-renyi:p={p!r}").values == {"p": p}
     assert read(str(read(f"erdos-renyi:p={p!r}"))).values == {"p": p}
 
@@ -83,6 +83,6 @@ def test_a_family_needs_only_its_declared_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize("n", [2.5, "4"])
-def test_half_a_node_is_refused(n: object) -> None:
+def test_a_number_of_nodes_that_is_no_integer_is_refused(n: object) -> None:
     with pytest.raises(TopologyError, match="it must be a whole number"):
         parse("ring", n)  # type: ignore[arg-type]

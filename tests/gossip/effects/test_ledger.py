@@ -42,7 +42,7 @@ def test_a_push_moves_units_into_escrow_and_an_ack_returns_the_rest() -> None:
     ],
     ids=lambda entry: f"{entry.kind} {entry.weight} {entry.peer}{entry.seq}",
 )
-def test_a_contradicting_entry_changes_nothing(entry: Entry) -> None:
+def test_a_contradicting_entry_does_not_change_the_account(entry: Entry) -> None:
     a = account("a", FOUNDED, PUSHED, Entry(Kind.ACCEPTED, 0, "d", 1, 3))
     before = deepcopy(a)
     with pytest.raises(LocalProtocolError):

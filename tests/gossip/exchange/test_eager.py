@@ -72,7 +72,7 @@ def test_frames_of_a_refused_share_are_dropped() -> None:
     assert scene.peers["a"].account.weight == ONE - ONE // 4
 
 
-def test_a_peer_with_room_for_another_share_gives_credit() -> None:
+def test_an_ack_gives_credit_if_there_is_room_for_another_share() -> None:
     scene = Scene(replace(WIDE, staged_max=2)).founded("a", "b")
     for name in ("c", "d"):
         scene.introduce(name, "b")

@@ -58,7 +58,7 @@ def test_a_fully_accepted_share_is_settled_at_once() -> None:
     assert pushed().tell("b", "a", Ack(1, HALF)) == [settled(HALF), Release(1)]
 
 
-def test_two_returned_shares_are_mixed_back_one_after_the_other() -> None:
+def test_two_returned_shares_are_mixed_back_in_sequence() -> None:
     scene = Scene(EXACT).founded("a", "b", "c")
 
     def push_both(context: RuleContext) -> None:
@@ -122,7 +122,7 @@ def long_stranded(scene: Scene) -> Effects:
 
 
 @pytest.mark.parametrize("config", [EXACT, FRAMES])
-def test_values_of_a_share_that_stays_stranded_are_released_eventually(
+def test_values_of_a_stranded_share_are_released_eventually(
     config: ProtocolConfig,
 ) -> None:
     """Otherwise each killed peer would cost each of its neighbors the memory of a model."""

@@ -63,7 +63,7 @@ def test_frames_to_an_unmeasured_neighbor_have_the_configured_size(
     assert frame_of((100 * MIB, 0.1), bandwidth_bytes_s=10e6) == 128 * KIB
 
 
-def test_frames_get_smaller_after_a_frame_was_late() -> None:
+def test_frames_get_smaller_after_a_late_frame() -> None:
     link = LinkEstimator(CONFIG, 1)
     link.carried_none(CONFIG.frame_bytes, 10.0)
     assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes_min
@@ -130,7 +130,7 @@ def test_the_average_rate_is_limited_and_unused_rate_expires() -> None:
     assert not limiter.is_free(2000.9) and limiter.is_free(2001.0)
 
 
-def test_the_transfer_that_waited_longest_continues_first() -> None:
+def test_the_longest_waiting_transfer_continues_first() -> None:
     a, b, c = (0, "a"), (1, "b"), (0, "c")
     limiter = RateLimiter(100.0)
     assert limiter.acquire(a) and limiter.may_send(0.0)

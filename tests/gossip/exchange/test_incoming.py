@@ -45,7 +45,7 @@ def refusals(scene: Scene, sender: str, body: Body) -> list[str]:
     return [refused.reason for refused in only(effects, ShareRefused)]
 
 
-def test_an_offer_is_granted_a_window_and_then_half_a_window_at_a_time() -> None:
+def test_an_offer_gets_a_window_and_then_half_a_window_at_a_time() -> None:
     scene = make_scene()
     assert answers(scene, Chunk(1, 0, 0)) == [], "a frame without a transfer is dropped"
     assert answers(scene, OFFER) == answers(scene, OFFER) == [Grant(1, 32)], "a duplicate"
@@ -106,7 +106,7 @@ def test_a_message_that_breaks_the_protocol_changes_nothing(
 
 
 def scene_of_size(config: ProtocolConfig, size: int) -> Scene:
-    """The same scene, with a model of *size* numbers."""
+    """A receiver b and a sender a with a model of *size* numbers."""
     scene, schema = Scene(config), schema_of(size)
     scene.enter("b", schema=schema)
     scene.join("b")
@@ -148,7 +148,7 @@ def test_a_query_fences_an_unseen_share_and_ends_the_previous_share() -> None:
 
 
 @pytest.mark.parametrize("body", [replace(PUSH, seq=2), Query(2)])
-def test_a_sender_may_not_continue_before_a_complete_share_is_settled(body: Body) -> None:
+def test_a_sender_must_wait_until_a_complete_share_is_settled(body: Body) -> None:
     scene = make_scene(SMALL)
     answers(scene, PUSH)
     with pytest.raises(RemoteProtocolError, match="before the last share was settled"):
@@ -209,7 +209,7 @@ def test_a_share_of_another_swarm_is_refused_unless_it_was_accepted_before() -> 
     assert scene.peers["b"].staged == 1
 
 
-def test_a_newcomer_accepts_only_a_copy_that_it_asked_for() -> None:
+def test_a_newcomer_accepts_only_a_requested_copy() -> None:
     scene = Scene()
     scene.join("b", "a")
     scene.introduce("a", "b", phase=Phase.SEEKING)
@@ -223,7 +223,7 @@ def test_a_newcomer_accepts_only_a_copy_that_it_asked_for() -> None:
 
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])
-def test_a_share_in_too_many_frames_is_refused(frame_bytes: int) -> None:
+def test_a_share_with_too_many_frames_is_refused(frame_bytes: int) -> None:
     size = FRAMES_MAX // 8 + 1
     scene = scene_of_size(SMALL, size)
     with pytest.raises(RemoteProtocolError, match="more frames than are counted"):

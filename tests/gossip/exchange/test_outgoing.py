@@ -66,7 +66,7 @@ def test_a_grant_beyond_a_window_and_an_ack_beyond_the_share_are_errors(
     assert sizes == [config.frame_bytes if config is WIDE else 0]
 
 
-def test_grants_show_the_pace_at_which_a_share_is_received() -> None:
+def test_grants_determine_the_size_of_the_next_frames() -> None:
     config = replace(WIDE, window_bytes=64, frame_s=1.0, frame_bytes_max=64)
     scene = Scene(replace(config, frame_bytes_min=8, frame_bytes=8))
     schema = schema_of(64)
@@ -90,7 +90,7 @@ def test_answers_about_other_shares_are_ignored() -> None:
     assert scene.peers["a"].deadline() == before
 
 
-def test_a_late_answer_is_queried_repeatedly_with_growing_intervals() -> None:
+def test_a_share_without_an_answer_is_queried_with_growing_intervals() -> None:
     scene = pushed(replace(SMALL, dead_s=1e9))
     queried_s = [scene.now for _ in range(100) if scene.sent(scene.wake_for("a", 1.0), Query)]
     gaps = [after - before for before, after in pairwise(queried_s)]
@@ -127,7 +127,7 @@ def test_escrow_stranded_at_a_peer_that_left_is_queried_but_stays_stranded() -> 
     assert settled(HALF) in scene.tell("b", "a", Ack(1, HALF))
 
 
-def test_escrow_is_written_off_when_a_later_incarnation_has_left_unseen() -> None:
+def test_escrow_is_written_off_if_a_later_incarnation_of_the_receiver_left() -> None:
     scene = pushed()
     gone = member("b", Phase.LEFT, incarnation=2)
     assert not only(scene.send_hello("a", member("c"), gone), Entry), "hearsay"

@@ -87,7 +87,7 @@ def drain(scene: Scene, shard: int) -> None:
     scene.act("a", lambda context: context.push("b", weight, shard=shard))
 
 
-def test_a_shard_with_hardly_any_weight_is_skipped() -> None:
+def test_a_shard_with_too_little_weight_is_skipped() -> None:
     scene = founded(*"abc")
     drain(scene, 0)
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
@@ -153,7 +153,7 @@ def test_a_message_about_a_nonexistent_shard_is_refused() -> None:
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
 
-def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
+def test_a_leaver_hands_on_or_burns_every_shard() -> None:
     scene = founded()
     scene.leave("a")
     scene.deliver()
@@ -175,7 +175,7 @@ def joining() -> Scene:
     return scene
 
 
-def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> None:
+def test_a_newcomer_trains_once_it_has_a_copy_of_every_shard() -> None:
     scene = joining()
     shares = letters(scene.step("a"), Push)
     # The local buffers travel with the first shard.
@@ -210,7 +210,7 @@ def test_a_newcomer_gets_the_missing_part_of_a_copy_from_another_donor() -> None
     assert mixed == [("c", 0), ("c", 1)]
 
 
-def test_surplus_copies_do_not_block_their_donor_from_sending_missing_shards() -> None:
+def test_surplus_copies_do_not_prevent_copies_of_missing_shards() -> None:
     scene = joining()
     scene.introduce("c", "b", schema=THREE)
     send_copies(scene, "a", 1)

@@ -176,14 +176,14 @@ def dial_times(backoff: ReconnectBackoff, seconds: float, step_s: float = 0.25) 
         (0.5, 5.0, 1.0, [5.0, 5.0, 5.0]),
     ],
 )
-def test_waits_double_up_to_the_maximum_with_jitter_of_half(
+def test_waits_double_up_to_the_maximum_with_half_jitter(
     draw: float, first_s: float, most_s: float, waits: list[float]
 ) -> None:
     times = dial_times(fixed_jitter(draw, first_s, most_s), 200.0)
     assert [after - before for before, after in pairwise(times)][: len(waits)] == waits
 
 
-def test_addresses_that_have_waited_longest_are_dialed_first() -> None:
+def test_addresses_that_waited_longest_are_dialed_first() -> None:
     backoff = fixed_jitter()
     assert backoff.due(["b"], 0.0, 1) == ["b"]
     assert backoff.due(["a", "b"], 0.5, 2) == ["a"]

@@ -85,7 +85,7 @@ def test_a_leaver_hands_its_weight_on_without_waiting_for_open_shares() -> None:
     assert scene.sent(effects, Leave) == [Leave(True)]
 
 
-def test_hearsay_about_an_heir_is_not_an_answer() -> None:
+def test_hearsay_about_an_heir_does_not_count_as_an_answer() -> None:
     scene = leaving_scene("a", "b", "c")
     scene.leave("a")
     scene.tell("c", "a", Leave(False))
@@ -111,7 +111,7 @@ def test_a_leaver_waits_until_its_only_neighbor_answers_or_is_dead(answers_probe
         assert a.done and a.account.burned == ONE
 
 
-def test_weight_is_burned_only_if_no_peer_is_left() -> None:
+def test_weight_is_burned_only_if_no_peer_remains() -> None:
     scene = leaving_scene("a", "b", "c")
     scene.send_hello("a", member("b", Phase.QUIET, heartbeat=99))
     effects = scene.leave("a")
@@ -124,7 +124,7 @@ def test_weight_is_burned_only_if_no_peer_is_left() -> None:
     assert scene.peers["a"].done
 
 
-def test_a_peer_that_only_dials_out_hands_its_weight_to_a_peer_that_can_be_dialed() -> None:
+def test_a_dial_only_leaver_hands_its_weight_to_a_listening_peer() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a")

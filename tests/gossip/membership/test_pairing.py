@@ -50,7 +50,7 @@ def test_pairs_are_mutual_and_never_join_two_peers_that_only_dial_out(
         assert peer in outward or list(others[: len(direct)]) == direct
 
 
-def test_a_one_way_link_is_replaced_by_a_relay_that_knows_both_ends() -> None:
+def test_a_one_way_link_is_replaced_by_a_mutual_relay() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["a"]}
     found = {peer: pair(graph.__getitem__, peer, "abc", {"a", "b"}) for peer in "abc"}
     assert found == {"a": ("c",), "b": ("c",), "c": ("a", "b")}

@@ -76,14 +76,14 @@ def test_names_beyond_the_limit_are_ignored_and_known_names_still_count() -> Non
     assert clock.own == 3, "its own row exists from the start"
 
 
-def test_rows_of_listed_members_are_sent_only_if_higher_than_their_entries() -> None:
+def test_rows_of_listed_members_are_sent_only_if_above_their_entries() -> None:
     """Otherwise steps of an incarnation whose checkpoint was lost would count only here."""
     clock = StepCounts("a", {"a": 1, "b": 100, "c": 3, "d": 0})
     assert clock.rows_beside({"a": 1, "b": 100}) == (("c", 3),)
     assert clock.rows_beside({"a": 1, "b": 3, "c": 3}) == (("b", 100),)
 
 
-def test_rows_that_do_not_fit_into_one_message_follow_in_the_next() -> None:
+def test_rows_beyond_the_message_limit_follow_in_the_next_message() -> None:
     clock = crowded(2 * ROWS_TOLD_MAX + 5)
     sent: set[ClockRow] = set()
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_steps_that_take_minutes_are_counted_eventually() -> None:
     assert counts[0] == 0 and counts[-1] == 5
 
 
-def test_honest_reports_are_believed_at_once_even_if_late() -> None:
+def test_honest_step_counts_are_accepted_at_once_even_if_late() -> None:
     clock = trained()
     for second in range(0, 100, 5):
         for name in "bcdefghi":

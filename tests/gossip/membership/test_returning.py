@@ -34,7 +34,7 @@ def test_after_a_mass_restart_one_peer_founds_and_the_others_join(ids: str, abse
     assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
 
 
-def test_a_lone_returning_peer_founds_after_a_while_or_at_once_without_addresses() -> None:
+def test_a_lone_returning_peer_founds_after_a_timeout_or_at_once_without_seeds() -> None:
     scene = returned("a", seeds="b")
     a = scene.peers["a"]
     assert (a.phase, a.swarm) == (Phase.SEEKING, ANCHOR)

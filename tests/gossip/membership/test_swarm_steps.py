@@ -18,7 +18,7 @@ def test_the_steps_of_a_swarm_are_the_same_for_all_peers() -> None:
     assert all((clock.rows(), clock.total) == (rows, 6) for clock in clocks)
 
 
-def test_newcomers_also_count_the_steps_of_peers_that_are_gone() -> None:
+def test_newcomers_also_count_the_steps_of_dead_peers() -> None:
     scene = Scene(BRIEF).founded()
     for _ in range(7):
         scene.step("b")
@@ -51,7 +51,7 @@ def test_a_peer_continues_from_the_clock_of_its_checkpoint() -> None:
     assert (peer.table.clock.rows(), peer.state.swarm_steps) == ({"a": 4, "b": 10}, 14)
 
 
-def test_the_swarms_steps_do_not_change_between_two_calls_of_the_rule() -> None:
+def test_the_steps_of_the_swarm_do_not_change_between_calls_of_the_rule() -> None:
     scene = Scene(BRIEF).founded()
     a = scene.peers["a"]
     scene.step("a")

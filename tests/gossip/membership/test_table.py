@@ -105,13 +105,13 @@ def test_a_silent_peer_is_suspected_once_and_then_considered_dead_once() -> None
 
 
 @pytest.mark.parametrize("until", [6, 30])
-@pytest.mark.parametrize("how", ["heard", "a hello", "hearsay"])
+@pytest.mark.parametrize("how", ["a message", "a hello", "hearsay"])
 def test_a_peer_that_sends_again_recovers_exactly_once(how: str, until: int) -> None:
     table = met()
     ticked(table, seconds(1, until))
     now, changes = float(until), list[Change]()
     for heartbeat in (2, 3):
-        if how == "heard":
+        if how == "a message":
             table.heard("b", 1, now)
             changes += table.take_changes()
         else:
@@ -154,7 +154,7 @@ def test_a_peer_with_late_ticks_waits_longer_before_it_suspects_others() -> None
 
 
 @pytest.mark.parametrize("stall_s", [10.0, 60.0, 3600.0])
-def test_a_peers_own_stall_does_not_count_as_silence_of_others(stall_s: float) -> None:
+def test_a_peers_own_stall_does_not_count_as_silence_of_other_peers(stall_s: float) -> None:
     table = met()
     ticked(table, seconds(1, 3))
     end = 3.0 + stall_s
@@ -173,7 +173,7 @@ def test_a_stall_excuses_no_more_silence_than_its_own_length() -> None:
     assert changes[-1][0] <= 1000.0 + 8 * WARY.dead_s
 
 
-def test_an_earlier_incarnation_is_stale_and_a_later_one_is_met_again() -> None:
+def test_an_earlier_incarnation_is_stale_and_a_later_one_is_met() -> None:
     table = met()
     assert PeerMet("b") in learn(table, member("b", heartbeat=0, incarnation=2))
     assert table.incarnation("b") == 2 and not table.heard("b", 1, 0.0)
@@ -191,7 +191,7 @@ def test_a_peer_that_has_left_stays_gone_despite_later_messages() -> None:
     assert not table.others(alive=False)
 
 
-def test_a_departure_spreads_by_hearsay_to_peers_that_knew_the_leaver() -> None:
+def test_a_departure_spreads_by_hearsay_to_peers_that_know_the_leaver() -> None:
     for gone in (
         member("b", Phase.LEFT, heartbeat=2),
         member("b", Phase.LEFT, incarnation=2),
@@ -353,13 +353,13 @@ def test_lateness_decays_once_ticks_are_on_time_again() -> None:
 
 
 @pytest.mark.parametrize(("gap_s", "stalled_s"), [(2.5, 0.0), (3.0, 0.0), (3.5, 2.5), (60.0, 59.0)])
-def test_a_long_delay_is_a_stall_not_lateness(gap_s: float, stalled_s: float) -> None:
+def test_a_long_delay_counts_as_a_stall_not_as_lateness(gap_s: float, stalled_s: float) -> None:
     _, stalls = health_after(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
 
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=50), st.sampled_from([0.5, 1.0, 7.0]))
-def test_patience_grows_within_bounds(gaps: list[float], interval_s: float) -> None:
+def test_the_health_factor_stays_within_bounds(gaps: list[float], interval_s: float) -> None:
     health, now = LocalHealth(interval_s), 0.0
     for gap_s in gaps:
         now += gap_s

@@ -59,7 +59,7 @@ def test_fast_peers_wait_for_a_stopped_peer() -> None:
 
 
 @pytest.mark.parametrize("sketch", [FAR, (), (math.inf, 0.0)])
-def test_models_too_far_apart_are_merged_further_until_peers_give_up(
+def test_peers_keep_merging_distant_models_until_they_give_up(
     sketch: tuple[float, ...],
 ) -> None:
     scene = finished("a", "b", b=sketch)

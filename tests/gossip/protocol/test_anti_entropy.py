@@ -92,7 +92,7 @@ def greet_from_smaller(scene: Scene, heartbeat: int) -> Effects:
     return scene.send_hello("a", member("b", incarnation=3, heartbeat=heartbeat), reply=True)
 
 
-def test_a_smaller_incarnation_that_keeps_running_replaces_a_dead_larger_one() -> None:
+def test_a_running_smaller_incarnation_replaces_a_dead_larger_one() -> None:
     """The number is smaller because the clock was ahead before, and the disk is lost."""
     scene = dead_large_incarnation()
     for heartbeat in range(1, 12):

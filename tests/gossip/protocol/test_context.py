@@ -178,7 +178,7 @@ def test_a_suspected_peer_is_not_drawn_and_does_not_count_as_gone() -> None:
     scene.wake_for("a", 15.0)
     looks = (RuleContext.draw, lambda c: c.can_push("b"), RuleContext.neighbors)
     assert seen(scene, "a", *looks) == [None, False, ("b",)]
-    fates = (lambda c: c.fate("b", 1), lambda c: c.fate("nobody", 1))
+    fates = (lambda c: c.fate("b", 1), lambda c: c.fate("unknown", 1))
     assert seen(scene, "a", *fates) == ["", "left"], "an unknown peer counts as gone"
 
 

@@ -126,7 +126,7 @@ def _record_can_push(found: list[bool], context: RuleContext) -> None:
 
 
 @pytest.mark.parametrize("newcomers", [1, 2])
-def test_a_newcomer_that_stops_answering_blocks_neither_pushes_nor_other_newcomers(
+def test_a_silent_newcomer_blocks_neither_pushes_nor_other_newcomers(
     newcomers: int,
 ) -> None:
     scene, found = waiting_newcomers(newcomers, WIDE, donors=2), list[bool]()
@@ -140,9 +140,7 @@ def test_a_newcomer_that_stops_answering_blocks_neither_pushes_nor_other_newcome
 
 
 @pytest.mark.parametrize(("config", "host"), [(SMALL_COPIES, b""), (PATIENT, HERE)])
-def test_a_copy_that_is_small_or_in_shared_memory_blocks_no_push(
-    config: ProtocolConfig, host: bytes
-) -> None:
+def test_a_small_or_shared_memory_copy_blocks_no_push(config: ProtocolConfig, host: bytes) -> None:
     scene, found = waiting_newcomers(1, config, 2, host), list[bool]()
     assert letters(scene.act("a", partial(_record_can_push, found))) and found == [True]
 
@@ -210,7 +208,7 @@ def test_peers_that_only_dial_out_are_not_referred_to_one_another(
     assert destinations(effects, Refer) == referred
 
 
-def test_a_newcomer_that_joined_elsewhere_or_is_gone_gets_no_copy() -> None:
+def test_a_newcomer_that_joined_elsewhere_or_left_gets_no_copy() -> None:
     scene = asked_by(*joining("cde"))
     scene.send_hello("a", member("c", heartbeat=2))
     scene.tell("d", "a", Leave(True))

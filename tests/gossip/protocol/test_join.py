@@ -113,7 +113,7 @@ def test_a_newcomer_asks_another_donor_if_the_first_does_not_answer() -> None:
     assert len(second) == 1 and second != first
 
 
-def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
+def test_a_waiting_newcomer_wakes_in_time_to_repeat_its_request() -> None:
     scene = seeking_scene(replace(SMALL, gossip_s=50.0))
     scene.send_hello("a", member("b"), rooted=False)
     a = scene.peers["a"]
@@ -128,7 +128,7 @@ def asked_donor() -> Scene:
     return scene
 
 
-def test_a_donor_with_hardly_any_weight_waits_for_more() -> None:
+def test_a_donor_with_too_little_weight_waits_for_more() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
     scene.send_hello("a", member("c", Phase.JOINING, addresses=()), rooted=False)
@@ -149,7 +149,7 @@ def test_a_newcomer_that_only_dials_out_asks_only_peers_it_can_dial() -> None:
 
 
 def test_a_newcomer_asks_another_donor_if_the_first_is_unreachable() -> None:
-    for others, asked in (("", ["b"]), ("c", ["c"])):
+    for others, donors in (("", ["b"]), ("c", ["c"])):
         scene = seeking_scene()
         scene.send_hello("a", member("b", addresses=()), rooted=False)
         scene.unsent(next(letter for letter in scene.mail if isinstance(letter.body, Ask)))
@@ -157,7 +157,7 @@ def test_a_newcomer_asks_another_donor_if_the_first_is_unreachable() -> None:
         for other in others:
             effects += scene.send_hello("a", member(other, addresses=()), rooted=False)
         assert destinations(effects, Ask) == [*others], "at once: the first request cannot succeed"
-        assert set(destinations(effects + scene.wake_for("a", 0.4, 0.2), Ask)) == set(asked)
+        assert set(destinations(effects + scene.wake_for("a", 0.4, 0.2), Ask)) == set(donors)
 
 
 @pytest.mark.parametrize("own", [ANCHOR, OTHER_ANCHOR, b"a-smaller-anchor"])

@@ -72,7 +72,7 @@ def test_a_snapshot_let_go_is_released_after_its_last_share() -> None:
     assert only(effects, Release) == [Release(1)]
 
 
-def test_an_unread_snapshot_is_released_at_once_and_cannot_be_let_go_twice() -> None:
+def test_an_unread_snapshot_is_released_at_once_and_only_once() -> None:
     scene = keeping_scene()
     kept, effects = keep(scene, bare=True)
     assert not only(effects, Release)
@@ -81,7 +81,7 @@ def test_an_unread_snapshot_is_released_at_once_and_cannot_be_let_go_twice() -> 
         release(scene, kept)
 
 
-def test_a_leaver_keeps_nothing() -> None:
+def test_a_leaver_releases_all_kept_snapshots() -> None:
     scene = keeping_scene()
     for _ in range(2):
         keep(scene, bare=True)

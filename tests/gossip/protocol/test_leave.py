@@ -58,7 +58,7 @@ def test_a_newcomer_becomes_a_copy_if_only_newcomers_remain() -> None:
     assert b.phase is Phase.TRAINING and b.account.weight == ONE
 
 
-def test_the_last_peer_burns_its_weight_and_need_not_be_woken() -> None:
+def test_the_last_peer_burns_its_weight_and_has_no_deadline() -> None:
     scene = Scene().founded("a")
     a = scene.peers["a"]
     assert scene.tell("z", "a", Leave(True)) == [], "a stranger may leave"

@@ -48,7 +48,7 @@ def test_every_rule_names_memory_as_the_reason_for_a_skipped_push(spec: str, sha
     assert NO_MEMORY in reasons <= {NO_MEMORY, "an exchange is open"}
 
 
-def test_a_share_without_memory_is_returned_whole() -> None:
+def test_a_share_without_memory_at_the_receiver_is_returned_whole() -> None:
     scene = Scene(WIDE).founded()
     scene.fill("b")
     scene.act("a", half)
@@ -106,7 +106,7 @@ def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_memory_limit() ->
 @pytest.mark.parametrize(
     ("bounded", "why"), [(False, "no neighbor free"), (True, NO_MEMORY)], ids=["", "bounded"]
 )
-def test_a_step_that_shows_a_model_pushes_nothing_else(bounded: bool, why: str) -> None:
+def test_a_step_that_shows_a_model_pushes_no_share(bounded: bool, why: str) -> None:
     scene = Scene(WIDE).founded()
     if bounded:
         scene.fill("a", is_full=False)

@@ -158,7 +158,7 @@ def test_a_leaving_or_unknown_peer_neither_reads_nor_shows_a_model() -> None:
     scene.deliver()
     assert not scene.sent(scene.step("b"), Offer)
     scene.leave("b")
-    for reader, other in (("b", "c"), ("c", "b"), ("c", "nobody")):
+    for reader, other in (("b", "c"), ("c", "b"), ("c", "unknown")):
         scene.read(reader, other)
     scene.deliver()
     assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
@@ -176,7 +176,7 @@ def test_a_newcomer_takes_its_copy_despite_an_earlier_read_request() -> None:
 def test_only_live_reachable_members_may_show_their_model() -> None:
     scene = founded(replace(SMALL, suspect_s=3.0, dead_s=6.0))
     reading = scene.peers["a"].reading
-    assert reading.may_show("b") and not reading.may_show("nobody")
+    assert reading.may_show("b") and not reading.may_show("unknown")
     scene.leave("c")
     scene.deliver()
     assert not reading.may_show("c")

@@ -80,7 +80,7 @@ def test_a_share_has_as_many_parts_as_registers(registers: int, index: int) -> N
 
 
 @pytest.mark.parametrize("several", [(), ("x", "y", "z")])
-def test_no_more_registers_are_pushed_than_the_rule_declares(several: tuple[str, ...]) -> None:
+def test_a_rule_cannot_push_more_registers_than_it_declares(several: tuple[str, ...]) -> None:
     scene = two_register_scene()
 
     def push(context: RuleContext) -> None:
@@ -110,9 +110,7 @@ def test_a_rule_pushes_and_accepts_one_register_at_a_time_by_default() -> None:
 
 
 @pytest.mark.parametrize(("changed", "numbers"), [("z", [1]), ("x", [1, 2]), ("y", [1, 2])])
-def test_pushes_of_the_same_registers_use_one_snapshot_until_one_changes(
-    changed: str, numbers: list[int]
-) -> None:
+def test_pushes_share_a_snapshot_until_a_register_changes(changed: str, numbers: list[int]) -> None:
     def push_twice(context: RuleContext) -> None:
         push_pair(context)
         context.combine(changed, [(2.0, "x")])

@@ -114,11 +114,11 @@ def test_each_of_two_requests_goes_to_the_peers_it_names(
 ) -> None:
     assert sent_stops(request_stop(scene, "a", *first)) == [("b", Stop(first))]
     assert sent_stops(request_stop(scene, "a", *second)) == [
-        (to, Stop(lives)) for to, lives in passed_on
+        (to, Stop(incarnations)) for to, incarnations in passed_on
     ]
 
 
-def test_a_peer_that_is_already_merging_continues(scene: Scene) -> None:
+def test_a_stop_request_does_not_interrupt_a_merging_peer(scene: Scene) -> None:
     scene.finish("a")
     effects = request_stop(scene, "a", ("a", 1), ("b", 1))
     assert not ends_training(effects) and len(sent_stops(effects)) == 1
@@ -129,7 +129,7 @@ def test_each_peer_of_a_large_swarm_forwards_a_stop_to_a_few_different_peers() -
     scene = Scene()
     names = [f"p{number:02}" for number in range(20)]
     scene.founded(*names)
-    lives = [(name, 1) for name in names]
-    first = [to for to, _ in sent_stops(request_stop(scene, "p00", *lives))]
-    other = [to for to, _ in sent_stops(request_stop(scene, "p15", *lives))]
+    incarnations = [(name, 1) for name in names]
+    first = [to for to, _ in sent_stops(request_stop(scene, "p00", *incarnations))]
+    other = [to for to, _ in sent_stops(request_stop(scene, "p15", *incarnations))]
     assert first == names[1:9] and other == [*names[16:], *names[:4]]

@@ -39,7 +39,7 @@ def test_a_message_with_the_receivers_own_name_is_an_error() -> None:
         scene.tell("a", "a", Ask())
 
 
-def test_the_sender_to_an_earlier_incarnation_learns_of_the_current_one() -> None:
+def test_the_sender_to_an_earlier_incarnation_learns_the_current_one() -> None:
     scene = alone(incarnation=2)
     (answer,) = scene.sent(scene.tell("b", "a", Query(1)), Hello)
     assert answer.members[0].incarnation == 2

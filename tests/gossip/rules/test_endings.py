@@ -93,7 +93,7 @@ def test_a_peer_with_another_rule_is_named(theirs: str, mine: str, message: str)
         ("choco", "random-matching", "choco needs the same weights in every round, and those of p"),
     ],
 )
-def test_a_topology_that_does_not_fit_is_refused(spec: str, topology: str, message: str) -> None:
+def test_an_unsuitable_topology_is_refused(spec: str, topology: str, message: str) -> None:
     crowd = Crowd(lambda peer: make_rule(spec), 7, LiveTopology(topology, 3))
     assert any(message in why for reasons in halts(crowd, 20.0).values() for why in reasons)
 

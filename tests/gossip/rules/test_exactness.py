@@ -394,7 +394,7 @@ def test_registers_follow_a_changing_learning_rate(spec: str) -> None:
 
 # With sparseloco a lone peer runs plain SGD.
 @pytest.mark.parametrize("spec", [spec for spec in CASES if not spec.startswith("sparseloco")])
-def test_a_lone_peer_follows_the_equation_for_one(spec: str) -> None:
+def test_a_lone_peer_follows_the_equation_for_one_peer(spec: str) -> None:
     make = partial(make_rule, spec)
     crowd = Crowd(lambda peer: make(), 1, LiveTopology("ring", 0))
     wire = "float32"

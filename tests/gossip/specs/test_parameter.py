@@ -95,23 +95,23 @@ def test_a_constructor_with_string_annotations_is_checked() -> None:
 class Kiln:
     """A config whose fields declare their ranges."""
 
-    name: str = setting(MISSING, "What it is called.")
-    heat_s: float | None = setting(1.0, "How long it heats.", above=0)
-    reach_m: float = setting(inf, "How far its heat reaches.")
-    doors: int = setting(1, "How many doors it has.", low=1)
-    glaze: bool = setting(False, "Whether it glazes.")
-    rate: Literal["slow", "fast"] = setting("slow", "How it heats.")
-    pots: tuple[str, ...] = setting((), "What is in it.")
-    guests: tuple[str | Parameter, ...] = setting((), "Who is invited.")
-    owner: "str | Fraction" = setting("me", "Whose it is.")  # type: ignore[name-defined] # noqa: F821
-    plan: Path | None = setting(None, "A drawing of it.")
-    inner: dict[str, int] = setting(dict, "What no text stands for.")
+    name: str = setting(MISSING, "Name of the kiln.")
+    heat_s: float | None = setting(1.0, "Duration of heating.", above=0)
+    reach_m: float = setting(inf, "Reach of its heat.")
+    doors: int = setting(1, "Number of doors.", low=1)
+    glaze: bool = setting(False, "Glaze the pots.")
+    rate: Literal["slow", "fast"] = setting("slow", "Rate of heating.")
+    pots: tuple[str, ...] = setting((), "Pots in the kiln.")
+    guests: tuple[str | Parameter, ...] = setting((), "Invited guests.")
+    owner: "str | Fraction" = setting("me", "Owner of the kiln.")  # type: ignore[name-defined] # noqa: F821
+    plan: Path | None = setting(None, "Drawing of the kiln.")
+    inner: dict[str, int] = setting(dict, "A value without a text form.")
 
     def __post_init__(self) -> None:
         check_settings(self)
 
 
-def test_fields_that_text_can_represent_are_settings() -> None:
+def test_fields_with_a_text_form_are_settings() -> None:
     declared = settings_of(Kiln)
     assert " ".join(declared) == "name heat_s reach_m doors glaze rate pots guests owner plan"
     assert declared["doors"].about == "an integer of at least 1; default: 1"
@@ -148,7 +148,9 @@ def test_settings_in_range_are_accepted_and_numpy_numbers_become_python_numbers(
         ({"plan": 3}, "plan is 3: it must be a path"),
     ],
 )
-def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], message: str) -> None:
+def test_settings_of_the_wrong_type_or_range_are_named(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         Kiln(**{"name": "a"} | changes)
     assert message in str(caught.value)

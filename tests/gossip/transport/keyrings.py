@@ -20,7 +20,7 @@ class Swarm:
             self.machine(name)
 
     def machine(self, name: str, *, listed: bool = True) -> Path:
-        """A file with the key of a machine, which may be on the roster."""
+        """Write the key of a machine to a file and, if *listed*, add the machine to the roster."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
         key = Key.generate(name)
         key.write(path)
@@ -29,28 +29,28 @@ class Swarm:
         return path
 
     def owner_key(self) -> Path:
-        """A file with the owner's key."""
+        """Write the owner's key to a file."""
         path = self.folder / "ada.key"
         self.owner.write(path)
         return path
 
     def file(self, name: str = "roster") -> Path:
-        """A file with the current roster."""
+        """Write the current roster to a file."""
         path = self.folder / name
         self.roster.write(path)
         return path
 
     def keyring(self, name: str) -> Keyring:
-        """The keyring of a machine, with its own roster file; its key is made if it has none."""
+        """Return the keyring of a machine with its own roster file; create its key if needed."""
         path = self.folder / f"{name.replace('*', 'all')}.key"
         key = path if path.exists() else self.machine(name)
         return Keyring(Key.read(key), self.roster, self.file(f"{name}.roster"))
 
     def revoke(self, named: str) -> None:
-        """Revoke a machine in the roster; files stay as they are."""
+        """Revoke a machine in the roster; files do not change."""
         self.roster = self.roster.without(self.owner, [named])
 
 
 def address_of(keyring: Keyring, address: str) -> str:
-    """An address with a machine's key."""
+    """Return an address that includes the public key of a machine."""
     return f"tcp://{key_text(keyring.public)}@{address.removeprefix('tcp://')}"

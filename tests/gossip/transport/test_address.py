@@ -1,4 +1,4 @@
-"""Addresses as users write them, and as strangers send them."""
+"""Addresses from users and from untrusted peers."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ from rumor.gossip.transport.addresses import (
         ("tcp://[::1]", "tcp://[::1]:7700"),
     ],
 )
-def test_an_address_has_one_inner_form(text: str, expected: str) -> None:
+def test_an_address_has_one_canonical_form(text: str, expected: str) -> None:
     assert parse_address(text) == parse_address(expected) == expected
 
 
@@ -41,7 +41,7 @@ def test_an_address_has_one_inner_form(text: str, expected: str) -> None:
         ("tcp://*:*", "tcp://*:*"),
     ],
 )
-def test_a_wildcard_is_for_binding_only(text: str, expected: str) -> None:
+def test_a_wildcard_is_only_for_binding(text: str, expected: str) -> None:
     assert parse_address(text, any_port=True) == expected
     with pytest.raises(ConfigError, match=r"needs a (port|host)"):
         parse_address(text)
@@ -96,7 +96,7 @@ def test_a_port_out_of_range_is_refused(port: int) -> None:
 
 @pytest.mark.extended
 @given(text=st.text(max_size=40), any_port=st.booleans())
-def test_any_text_is_either_an_address_or_refused(text: str, any_port: bool) -> None:
+def test_any_text_is_a_canonical_address_or_refused(text: str, any_port: bool) -> None:
     for given_text in (text, f"{text}:1", f"tcp://{text}", f"a:{text}", f"[{text}]:1"):
         try:
             address = parse_address(given_text, any_port=any_port)

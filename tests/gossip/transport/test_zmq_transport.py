@@ -1,4 +1,4 @@
-"""Real ZeroMQ on the loopback interface, ports chosen by the system."""
+"""Real ZeroMQ on the loopback interface, with ports chosen by the system."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ from ...waiting import LIMIT_S, until
 pytestmark = pytest.mark.live
 
 FULL_S = 0.4
-"""A way that has taken nothing for so long is full, even where others want the processor."""
+"""A connection that accepts nothing for this time is full, even on a busy machine."""
 MIB = 1 << 20
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
@@ -42,38 +42,38 @@ while True:
 """
 
 
-def insist(transport: Transport, peer: str, parts: Sequence[Buffer], *, bulk: bool) -> None:
-    """Send as soon as the connection is there."""
+def retry_send(transport: Transport, peer: str, parts: Sequence[Buffer], *, bulk: bool) -> None:
+    """Send as soon as the connection exists."""
     until(lambda: transport.send(peer, parts, bulk=bulk))
 
 
-class Came(NamedTuple):
-    """A message that was read."""
+class ReadMessage(NamedTuple):
+    """A received message."""
 
     parts: list[Buffer]
     route: Route
 
 
-def receive(transport: Transport, count: int = 1) -> list[Came]:
+def receive(transport: Transport, count: int = 1) -> list[ReadMessage]:
     """Return the next messages of one or two parts; further parts are not read."""
-    received: list[Came] = []
+    received: list[ReadMessage] = []
 
-    def have_come() -> bool:
+    def have_arrived() -> bool:
         for message in transport.poll(0.05):
             frame = [message.frame()] if message.more else []
             if not message.more:
-                received.append(Came([message.header, *frame], message.route))
+                received.append(ReadMessage([message.header, *frame], message.route))
         return len(received) >= count
 
-    until(have_come, lambda: f"{len(received)} of {count} messages came", poll_s=0)
+    until(have_arrived, lambda: f"{len(received)} of {count} messages arrived", poll_s=0)
     return received
 
 
-def contents(received: Sequence[Came]) -> list[list[bytes]]:
+def contents(received: Sequence[ReadMessage]) -> list[list[bytes]]:
     return [[bytes(part) for part in message.parts] for message in received]
 
 
-def listens_at(transport: Transport) -> str:
+def address_of(transport: Transport) -> str:
     assert transport.address is not None
     return transport.address
 
@@ -101,7 +101,7 @@ def there() -> Iterator[Transport]:
 
 @pytest.fixture
 def listener() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Another process that listens, and its address."""
+    """A listening process and its address."""
     command = [sys.executable, "-c", LISTENER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -110,11 +110,11 @@ def listener() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @contextmanager
-def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
+def raw_socket(transport: Transport) -> Iterator["zmq.Socket[bytes]"]:
     """A raw socket that need not follow the protocol."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
-        socket.connect(listens_at(toward))
+        socket.connect(address_of(transport))
         yield socket
 
 
@@ -122,22 +122,22 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
 def test_bulk_does_not_use_the_control_connection_when_full(
     here: Transport, there: Transport
 ) -> None:
-    until(lambda: there.greet(listens_at(here), [b"hello"]))
+    until(lambda: there.greet(address_of(here), [b"hello"]))
     (message,) = receive(here)
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"first"], bulk=True)
+    here.meet("there", [address_of(there)])
+    retry_send(here, "there", [b"first"], bulk=True)
     here.learn("there", message.route, bulk=False)
     queued = fill(here, "there", 80)
-    came = receive(there, queued + 1)
-    # An answer on the connection that it dialled itself would have no route.
-    assert all(message.route for message in came)
+    received = receive(there, queued + 1)
+    # A message on the connection that `there` dialled would have no route.
+    assert all(message.route for message in received)
 
 
 @pytest.mark.extended
 def test_a_peer_that_cannot_be_dialled_gets_bulk_on_its_control_connection(
     here: Transport, there: Transport
 ) -> None:
-    until(lambda: there.greet(listens_at(here), [b"hello"]))
+    until(lambda: there.greet(address_of(here), [b"hello"]))
     (message,) = receive(here)
     here.learn("there", message.route, bulk=False)
     here.meet("there", ["tcp://127.0.0.1:9"])
@@ -152,44 +152,46 @@ def test_sending_to_a_closed_port_does_not_block() -> None:
         reserved.bind(("127.0.0.1", 0))  # bound but not listening, so no connection can succeed
         address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
         assert not transport.send("stranger", [b"x"], bulk=False)
-        transport.meet("nobody", [address])
+        transport.meet("absent", [address])
         for _ in range(100):
-            assert not transport.send("nobody", [b"x"], bulk=True)
-            assert not transport.send("nobody", [b"x"], bulk=False)
+            assert not transport.send("absent", [b"x"], bulk=True)
+            assert not transport.send("absent", [b"x"], bulk=False)
             assert not transport.greet(address, [b"x"])
         assert list(transport.poll(0)) == []
 
 
-def test_the_next_address_is_tried_if_one_is_silent(here: Transport, there: Transport) -> None:
-    here.meet("there", ["tcp://127.0.0.1:9", listens_at(there)])
-    insist(here, "there", [b"x"], bulk=True)
+def test_the_next_address_is_tried_if_the_first_is_silent(
+    here: Transport, there: Transport
+) -> None:
+    here.meet("there", ["tcp://127.0.0.1:9", address_of(there)])
+    retry_send(here, "there", [b"x"], bulk=True)
     assert contents(receive(there)) == [[b"x"]]
 
 
 @pytest.mark.extended
 @needs_proc
-def test_a_killed_peer_costs_no_memory(
+def test_messages_for_a_killed_peer_use_no_memory(
     here: Transport, listener: tuple[subprocess.Popen[str], str]
 ) -> None:
     process, address = listener
     here.meet("victim", [address])
-    insist(here, "victim", [b"x", bytearray(4 * MIB)], bulk=True)
+    retry_send(here, "victim", [b"x", bytearray(4 * MIB)], bulk=True)
     before = resident_bytes()
     process.kill()
     process.wait()
-    # A new frame each time, so that every queued one takes its own memory.
+    # A new frame each time, so that each queued frame has its own memory.
     sent = sum(here.send("victim", [b"x", b"\xff" * (4 * MIB)], bulk=True) for _ in range(1000))
-    # At most as many as the queue of one peer, if this process notices its end late.
+    # At most the queue of one peer, if this process notices the disconnection late.
     assert sent <= 100
     assert not here.send("victim", [b"x"], bulk=True)
     until(lambda: resident_bytes() - before < 40e6)
 
 
 def fill(transport: Transport, peer: str, least: int) -> int:
-    """Send bulk until none is taken for a while; return the number of messages taken."""
+    """Send bulk until no message is accepted for a while; return the number of messages."""
     sent, last_s = 0, time.monotonic()
     give_up_s = last_s + LIMIT_S
-    # On a busy machine nothing may be taken for a while, although there is room.
+    # On a busy machine no message may be accepted for a while although there is room.
     while time.monotonic() - last_s < FULL_S or (sent < least and time.monotonic() < give_up_s):
         if transport.send(peer, [b"bulk", bytes(MIB // 2)], bulk=True):
             sent, last_s = sent + 1, time.monotonic()
@@ -201,7 +203,7 @@ def fill(transport: Transport, peer: str, least: int) -> int:
 @pytest.mark.extended
 @pytest.mark.parametrize("n_parts", [3, 4, 1000])
 def test_a_message_of_too_many_parts_is_dropped_and_counted(there: Transport, n_parts: int) -> None:
-    with stranger(there) as socket:
+    with raw_socket(there) as socket:
         socket.send_multipart([b"x"] * n_parts)
         socket.send_multipart([b"header", b"frame"])
         assert contents(receive(there)) == [[b"header", b"frame"]]
@@ -223,9 +225,9 @@ def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> 
 
 @pytest.mark.extended
 def test_an_unread_frame_is_discarded(here: Transport, there: Transport) -> None:
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"first", b"frame"], bulk=True)
-    insist(here, "there", [b"second"], bulk=True)
+    here.meet("there", [address_of(there)])
+    retry_send(here, "there", [b"first", b"frame"], bulk=True)
+    retry_send(here, "there", [b"second"], bulk=True)
     headers: list[bytes] = []
     while len(headers) < 2:
         headers += [message.header for message in there.poll(0.05)]
@@ -233,7 +235,7 @@ def test_an_unread_frame_is_discarded(here: Transport, there: Transport) -> None
 
 
 def test_an_oversized_part_disconnects_only_its_sender(there: Transport) -> None:
-    with stranger(there) as offender, stranger(there) as other:
+    with raw_socket(there) as offender, raw_socket(there) as other:
         monitor = offender.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         for socket in (offender, other):
             socket.send(b"before")
@@ -247,25 +249,27 @@ def test_an_oversized_part_disconnects_only_its_sender(there: Transport) -> None
         monitor.close()
 
 
-def test_bytes_that_are_not_zeromq_do_no_harm(here: Transport, there: Transport) -> None:
-    port = int(listens_at(there).rsplit(":", 1)[1])
+def test_bytes_that_are_not_zeromq_do_not_disturb_the_transport(
+    here: Transport, there: Transport
+) -> None:
+    port = int(address_of(there).rsplit(":", 1)[1])
     with sockets.create_connection(("127.0.0.1", port)) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + os.urandom(5000))
-        until(lambda: here.greet(listens_at(there), [b"hello"]))
+        until(lambda: here.greet(address_of(there), [b"hello"]))
         # ZeroMQ may read some of it as messages of its first version, which are discarded later.
         until(lambda: [b"hello"] in contents(receive(there)))
 
 
 def test_wake_ends_a_poll_from_another_thread(there: Transport) -> None:
-    came: list[Received] = []
-    poller = threading.Thread(target=lambda: came.extend(there.poll(600)), daemon=True)
+    received: list[Received] = []
+    poller = threading.Thread(target=lambda: received.extend(there.poll(600)), daemon=True)
     poller.start()
     there.wake()
     poller.join(LIMIT_S)
-    assert not poller.is_alive() and came == []
+    assert not poller.is_alive() and received == []
 
 
-def test_several_wakes_count_as_one(there: Transport) -> None:
+def test_several_wakes_end_one_poll(there: Transport) -> None:
     for _ in range(100_000):
         there.wake()
     assert list(there.poll(600)) == []
@@ -276,7 +280,7 @@ def test_a_wake_after_close_does_nothing(tmp_path: Path) -> None:
     transport = Transport()
     transport.close()
     transport.close()
-    # Files opened now get the descriptors that were the transport's.
+    # Files opened now reuse the descriptors of the transport.
     opened = [open(tmp_path / f"{number}", "wb") for number in range(20)]
     transport.wake()
     for file in opened:
@@ -285,10 +289,10 @@ def test_a_wake_after_close_does_nothing(tmp_path: Path) -> None:
 
 
 @needs_proc
-def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> None:
+def test_an_address_in_use_is_named_and_no_file_stays_open(there: Transport) -> None:
     before = files()
     advice = f"port {str(there.address).rpartition(':')[2]} is in use: free it"
-    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*{advice}"):
+    with pytest.raises(TransportError, match=f"cannot listen at {address_of(there)}: .*{advice}"):
         Transport(there.address)
     until(lambda: files() == before)
 
@@ -312,7 +316,7 @@ def test_close_does_not_wait_for_a_stopped_peer(
     process, address = listener
     transport = Transport()
     transport.meet("victim", [address])
-    insist(transport, "victim", [b"x"], bulk=True)
+    retry_send(transport, "victim", [b"x"], bulk=True)
     process.send_signal(signal.SIGSTOP)
     assert fill(transport, "victim", 1) > 0
     assert transport.send("victim", [b"x"], bulk=False)
@@ -322,7 +326,7 @@ def test_close_does_not_wait_for_a_stopped_peer(
     assert not closer.is_alive()
 
 
-NO_PLACE_TO_DIAL = [
+INVALID_ADDRESSES = [
     "",
     "junk",
     "tcp://",
@@ -353,8 +357,8 @@ NO_PLACE_TO_DIAL = [
 @needs_proc
 def test_invalid_addresses_are_never_dialled(here: Transport) -> None:
     before = files()
-    here.meet("stranger", NO_PLACE_TO_DIAL)
-    for address in NO_PLACE_TO_DIAL:
+    here.meet("stranger", INVALID_ADDRESSES)
+    for address in INVALID_ADDRESSES:
         assert not here.greet(address, [b"x"])
     assert not here.send("stranger", [b"x"], bulk=False)
     assert files() == before
@@ -363,27 +367,27 @@ def test_invalid_addresses_are_never_dialled(here: Transport) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("host", ["-", "_", ".", "[:::::]", "[.]", "999.1.1.1"])
-def test_an_address_that_zeromq_cannot_use_is_merely_unreachable(
+def test_an_address_that_zeromq_cannot_use_is_unreachable(
     here: Transport, there: Transport, host: str
 ) -> None:
-    here.meet("stranger", [f"tcp://{host}:7700", listens_at(there)])
+    here.meet("stranger", [f"tcp://{host}:7700", address_of(there)])
     assert not here.greet(f"tcp://{host}:7700", [b"x"])
-    insist(here, "stranger", [b"x"], bulk=True)
+    retry_send(here, "stranger", [b"x"], bulk=True)
     assert contents(receive(there)) == [[b"x"]]
 
 
 @pytest.mark.extended
 def test_a_peer_does_not_dial_itself(here: Transport) -> None:
-    here.meet("mirror", [listens_at(here)])
-    assert not here.greet(listens_at(here), [b"x"])
+    here.meet("mirror", [address_of(here)])
+    assert not here.greet(address_of(here), [b"x"])
     assert not here.send("mirror", [b"x"], bulk=False)
 
 
 @needs_proc
-def test_disconnecting_closes_the_sockets_of_connecting(here: Transport, there: Transport) -> None:
+def test_disconnecting_closes_the_sockets_of_a_peer(here: Transport, there: Transport) -> None:
     before = files()
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"x"], bulk=True)
+    here.meet("there", [address_of(there)])
+    retry_send(here, "there", [b"x"], bulk=True)
     assert files() > before
     here.part("there")
     here.part("there")
@@ -395,50 +399,50 @@ def test_disconnecting_closes_the_sockets_of_connecting(here: Transport, there: 
 @needs_proc
 def test_a_connection_that_another_peer_uses_stays_open(here: Transport, there: Transport) -> None:
     before = files()
-    here.meet("one", [listens_at(there)])
-    here.meet("other", [listens_at(there)])
+    here.meet("one", [address_of(there)])
+    here.meet("other", [address_of(there)])
     here.part("one")
-    insist(here, "other", [b"x"], bulk=True)
+    retry_send(here, "other", [b"x"], bulk=True)
     here.meet("other", [])
     until(lambda: files() == before)
 
 
 def test_a_peer_that_moved_is_found_at_its_new_address(here: Transport, there: Transport) -> None:
-    with closing(Transport()) as former:
-        here.meet("mover", [listens_at(former)])
-        insist(here, "mover", [b"x"], bulk=False)
-        here.meet("mover", [listens_at(there)])
-        insist(here, "mover", [b"y"], bulk=False)
+    with closing(Transport()) as old:
+        here.meet("mover", [address_of(old)])
+        retry_send(here, "mover", [b"x"], bulk=False)
+        here.meet("mover", [address_of(there)])
+        retry_send(here, "mover", [b"y"], bulk=False)
         assert contents(receive(there)) == [[b"y"]]
-        assert contents(receive(former)) == [[b"x"]]
+        assert contents(receive(old)) == [[b"x"]]
 
 
 @pytest.mark.extended
 def test_a_peer_can_be_disconnected_while_its_messages_are_read(there: Transport) -> None:
-    """A socket that is closed between two messages of one poll is not read any more."""
+    """A socket that is closed between two messages of one poll is no longer read."""
     with closing(Transport()) as one, closing(Transport(None)) as hidden:
         routes: list[tuple[Transport, bytes]] = []
         for transport, name in ((one, "one"), (there, "there")):
-            hidden.meet(name, [listens_at(transport)])
-            insist(hidden, name, [b"x"], bulk=False)
+            hidden.meet(name, [address_of(transport)])
+            retry_send(hidden, name, [b"x"], bulk=False)
             (message,) = receive(transport)
             routes.append((transport, message.route))
         for transport, route in routes:
             transport.learn("hidden", route, bulk=False)
             for _ in range(10):
                 assert transport.send("hidden", [b"bye"], bulk=False)
-        taken = 0
-        while taken == 0:
-            time.sleep(0.1)  # so that both have a message to read
+        read = 0
+        while read == 0:
+            time.sleep(0.1)  # both sockets then have a message to read
             for _ in hidden.poll(1.0):
-                taken += 1
+                read += 1
                 hidden.part("one")
                 hidden.part("there")
-        assert taken == 1
+        assert read == 1
         assert list(hidden.poll(0.1)) == []
 
 
-def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
+def test_a_transport_listens_on_ipv4_and_ipv6(here: Transport) -> None:
     try:
         both = Transport(("tcp://127.0.0.1:*", "tcp://[::1]:*"))
     except TransportError as error:
@@ -449,66 +453,66 @@ def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
         assert both.address == first
         for address in both.addresses:
             here.meet("both", [address])
-            insist(here, "both", [address.encode()], bulk=False)
-        came = contents(receive(both, 2))
-        assert sorted(came) == sorted([[first.encode()], [second.encode()]])
+            retry_send(here, "both", [address.encode()], bulk=False)
+        received = contents(receive(both, 2))
+        assert sorted(received) == sorted([[first.encode()], [second.encode()]])
         until(lambda: here.greet(second, [b"hello"]))
         assert contents(receive(both)) == [[b"hello"]]
         assert not both.greet(second, [b"to itself"])
 
 
 @pytest.mark.extended
-def test_the_address_that_worked_last_is_used_again(here: Transport, there: Transport) -> None:
+def test_the_last_working_address_is_used_again(here: Transport, there: Transport) -> None:
     closed = Transport()
     closed.close()
-    here.meet("there", [listens_at(closed), listens_at(there)])
-    insist(here, "there", [b"first"], bulk=False)
+    here.meet("there", [address_of(closed), address_of(there)])
+    retry_send(here, "there", [b"first"], bulk=False)
     with closing(Transport(closed.address)) as other:
-        until(lambda: here.greet(listens_at(other), [b"it is dialled, too"]))
+        until(lambda: here.greet(address_of(other), [b"also dialled"]))
         for index in range(5):
-            insist(here, "there", [bytes([index])], bulk=False)
-        came = contents(receive(there, 6))
-    assert came == [[b"first"], *([bytes([index])] for index in range(5))]
+            retry_send(here, "there", [bytes([index])], bulk=False)
+        received = contents(receive(there, 6))
+    assert received == [[b"first"], *([bytes([index])] for index in range(5))]
 
 
 @pytest.mark.extended
-def test_a_peer_gets_no_messages_for_the_peer_that_moved_to_its_address(
+def test_a_peer_gets_no_messages_for_the_former_peer_at_its_address(
     here: Transport, there: Transport
 ) -> None:
-    here.meet("first", [listens_at(there)])
-    insist(here, "first", [b"x"], bulk=False)
+    here.meet("first", [address_of(there)])
+    retry_send(here, "first", [b"x"], bulk=False)
     with closing(Transport()) as elsewhere:
-        here.meet("second", [listens_at(there)])
-        here.meet("first", [listens_at(elsewhere)])
-        insist(here, "first", [b"y"], bulk=False)
+        here.meet("second", [address_of(there)])
+        here.meet("first", [address_of(elsewhere)])
+        retry_send(here, "first", [b"y"], bulk=False)
         assert contents(receive(elsewhere)) == [[b"y"]]
         assert contents(receive(there)) == [[b"x"]]
 
 
 def port_of(transport: Transport) -> str:
-    return listens_at(transport).rsplit(":", 1)[1]
+    return address_of(transport).rsplit(":", 1)[1]
 
 
-Answers = list[tuple[object, ...]]
+LookupResult = list[tuple[object, ...]]
 
 
-def answering(host: str, port: int) -> Answers:
-    """A name server's answer for a host of IPv4."""
+def ipv4_result(host: str, port: int) -> LookupResult:
+    """Return the answer of a name server for an IPv4 host."""
     return [(sockets.AF_INET, sockets.SOCK_STREAM, 6, "", (host, port))]
 
 
-def test_a_name_is_resolved_and_its_host_reached(
+def test_a_host_is_reached_by_name(
     here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look_up(host: str, port: int, **_: object) -> Answers:
+    def look_up(host: str, port: int, **_: object) -> LookupResult:
         assert host == "node-a"
-        # The first of its addresses is outdated.
-        return [*answering("127.0.0.9", port), *answering("127.0.0.1", port)]
+        # The first address is outdated.
+        return [*ipv4_result("127.0.0.9", port), *ipv4_result("127.0.0.1", port)]
 
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     address = f"tcp://node-a:{port_of(there)}"
     here.meet("there", [address])
-    insist(here, "there", [b"x"], bulk=True)
+    retry_send(here, "there", [b"x"], bulk=True)
     until(lambda: here.greet(address, [b"y"]))
     assert sorted(contents(receive(there, 2))) == [[b"x"], [b"y"]]
 
@@ -519,18 +523,18 @@ def test_a_name_server_that_never_answers_blocks_nothing(
 ) -> None:
     answers = threading.Event()
 
-    def look_up(host: str, port: int, **_: object) -> Answers:
+    def look_up(host: str, port: int, **_: object) -> LookupResult:
         assert answers.wait(LIMIT_S)
-        return answering("127.0.0.1", port)
+        return ipv4_result("127.0.0.1", port)
 
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     names = [f"tcp://node-{index}:{port_of(there)}" for index in range(40)]
-    here.meet("there", [*names, listens_at(there)])
+    here.meet("there", [*names, address_of(there)])
     threads = threading.active_count()
     for index in range(50):
-        insist(here, "there", [bytes([index])], bulk=True)
+        retry_send(here, "there", [bytes([index])], bulk=True)
         assert not here.greet(names[0], [b"x"])
-    # Not one thread for each name or each call.
+    # There is no thread for each name or each call.
     assert threading.active_count() == threads < 40
     assert contents(receive(there, 50)) == [[bytes([index])] for index in range(50)]
     answers.set()
@@ -544,15 +548,15 @@ def test_a_moved_host_is_found_again_and_an_unknown_name_is_reported(
 ) -> None:
     answer: str | Exception = OSError(0, "no such host")
 
-    def look_up(_: str, port: int, **__: object) -> Answers:
+    def look_up(_: str, port: int, **__: object) -> LookupResult:
         if isinstance(answer, Exception):
             raise answer
-        return answering(answer, port)
+        return ipv4_result(answer, port)
 
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
     names, address = here._names, "tcp://node-a:7700"
-    assert here.refusal(address) == "", "it is not resolved yet"
+    assert here.refusal(address) == "", "the name is not resolved yet"
     assert not here.greet(address, [b""])
     until(lambda: here.refusal(address) == "has a name that does not resolve (no such host)")
     answer = "10.0.0.5"
@@ -573,7 +577,7 @@ def test_numeric_addresses_are_never_resolved(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.extended
-def test_the_route_to_a_host_determines_our_address() -> None:
+def test_the_route_to_a_host_determines_the_local_address() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
     assert local_host("a" * 300) == sockets.gethostname()

@@ -1,4 +1,4 @@
-"""Messages as bytes: every message round-trips, and nothing else decodes."""
+"""Every message round-trips through its bytes, and no other bytes decode."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +59,7 @@ U63 = 2**63 - 1
 
 
 def framed(envelope: Envelope, frame: bytes) -> list[Buffer]:
-    """The parts of a message with this frame."""
+    """Return the parts of a message with this frame."""
     return encode(replace(envelope, frame_bytes=len(frame)), frame)
 
 
@@ -88,7 +88,7 @@ NUMBERS: dict[str, Any] = {
 
 
 def offer(**changes: Any) -> Offer:
-    """An offer with some given fields."""
+    """Return an offer; *changes* override the default fields."""
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
@@ -103,7 +103,7 @@ COUNTS = {"bytes_sent": 100, "bytes_received": 50, "frames_sent": 1, "frames_rec
 COUNTS |= {"pushes": 1, "refusals": 0, "mixed": 2, "in_flight": 1}
 LINK = LinkStatus(peer="b", shares_memory=False, roundtrip_s=0.001, silent_s=0.5, **COUNTS)
 
-SAID = Status(
+STATUS = Status(
     me=MEMBERS[0],
     uptime_s=12.5,
     swarm_steps=40,
@@ -137,7 +137,7 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Stop((("peer-1", 7),), bytes(64))), b""),
         (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
         (sample(Inquire(events_after=3, members=True)), b""),
-        (sample(SAID), b""),
+        (sample(STATUS), b""),
         (sample(Fetch(snapshot=2, offset_bytes=64)), b""),
         (sample(Excerpt(snapshot=2, offset_bytes=64, held=ONE // 2, step=9)), bytes(64)),
     ]
@@ -146,7 +146,7 @@ SAMPLES: dict[str, list[Buffer]] = {
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_message_round_trips_and_its_length_is_known_beforehand(kind: str) -> None:
+def test_a_message_round_trips_and_its_length_is_predicted(kind: str) -> None:
     _, *frames = parts = SAMPLES[kind]
     envelope = decode(parts)
     assert encode(envelope, *frames) == parts
@@ -159,7 +159,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_the_encoding_is_that_of_version_5() -> None:
+def test_the_encoding_matches_version_5() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -175,25 +175,25 @@ def test_the_encoding_is_that_of_version_5() -> None:
 
 
 def body_of(message: Envelope) -> Any:
-    """The fields of a message's body, as encoded."""
+    """Return the encoded fields of a message body."""
     return msgpack.unpackb(encode(message)[0][8:])[-1]
 
 
-def forged(message: Envelope, place: int, value: Any) -> list[Buffer]:
-    """The message with another value for one field of its body, and a valid checksum."""
+def forged(message: Envelope, index: int, value: Any) -> list[Buffer]:
+    """Return the message with a changed field in its body and a valid checksum."""
     fields = msgpack.unpackb(encode(message)[0][8:])
-    fields[-1][place] = value
+    fields[-1][index] = value
     header = msgpack.packb(fields)
     return [b"RMR" + bytes([VERSION]) + crc32(header).to_bytes(4, "little") + header]
 
 
-def test_a_weight_is_encoded_as_whole_units_or_else_as_bytes() -> None:
-    told = [body_of(sample(Ack(6, weight)))[1] for weight in (3 * UNIT // 2, 3 * UNIT, 255)]
-    assert told == [bytes([1, 128]) + bytes(119), 3, b"\xff"]
+def test_a_weight_is_encoded_as_whole_units_or_as_bytes() -> None:
+    encoded = [body_of(sample(Ack(6, weight)))[1] for weight in (3 * UNIT // 2, 3 * UNIT, 255)]
+    assert encoded == [bytes([1, 128]) + bytes(119), 3, b"\xff"]
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("encoded", "message_pattern"),
     [
         (-1, "accepted must be an integer in"),
         (U63 + 1, "accepted must be an integer in"),
@@ -207,24 +207,26 @@ def test_a_weight_is_encoded_as_whole_units_or_else_as_bytes() -> None:
         (UNIT.to_bytes(121), "a number where its units are whole"),
     ],
 )
-def test_a_weight_has_one_encoding_and_others_are_refused(told: Any, complaint: str) -> None:
-    with pytest.raises(DecodeError, match=complaint):
-        decode(forged(sample(Ack(6, 5)), 1, told))
+def test_a_weight_has_one_encoding_and_all_others_are_refused(
+    encoded: Any, message_pattern: str
+) -> None:
+    with pytest.raises(DecodeError, match=message_pattern):
+        decode(forged(sample(Ack(6, 5)), 1, encoded))
 
 
 def test_later_fields_of_a_form_are_omitted_at_their_defaults() -> None:
-    for form, told in (
+    for form, encoded in (
         (Form("int8", copy=True), ["int8", True, False]),
         (Form("int8", registers=2), ["int8", False, False, 2]),
         (Form("int8", bare=True), ["int8", False, False, 1, True]),
         (Form(registers=3, bare=True), ["float32", False, False, 3, True]),
     ):
-        assert body_of(sample(offer(form=form)))[5] == told
+        assert body_of(sample(offer(form=form)))[5] == encoded
         assert decode(encode(sample(offer(form=form)))).body == offer(form=form)
 
 
 @pytest.mark.parametrize(
-    "fields_told",
+    "encoded",
     [
         ["int8", False, False, 1],
         ["int8", False],
@@ -234,12 +236,12 @@ def test_later_fields_of_a_form_are_omitted_at_their_defaults() -> None:
         ["int8", False, False, 0, True],
     ],
 )
-def test_a_form_has_one_encoding_and_others_are_refused(fields_told: Any) -> None:
+def test_a_form_has_one_encoding_and_all_others_are_refused(encoded: Any) -> None:
     with pytest.raises(DecodeError, match="form must be "):
-        decode(forged(sample(offer()), 5, fields_told))
+        decode(forged(sample(offer()), 5, encoded))
 
 
-def test_an_offer_has_its_senders_weight_only_for_a_share_to_read() -> None:
+def test_an_offer_has_the_held_weight_only_for_a_share_to_read() -> None:
     shown = sample(replace(offer(), held=5 * UNIT))
     assert len(body_of(sample(offer()))) == 11 and body_of(shown)[11:] == [5]
     with pytest.raises(DecodeError, match="held must be left out where it is 0"):
@@ -254,13 +256,13 @@ def test_the_numbers_of_message_kinds_never_change() -> None:
     assert numbers == {kind: number for number, kind in enumerate(order)}
 
 
-def test_a_frame_must_be_as_long_as_its_envelope_says() -> None:
+def test_a_frame_must_have_the_length_in_its_envelope() -> None:
     envelope = decode(SAMPLES["push"])
     with pytest.raises(LocalProtocolError, match="a frame of 3 bytes, not 64"):
         encode(envelope, b"abc")
 
 
-def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
+def test_a_frame_above_the_maximum_size_is_refused() -> None:
     envelope = decode(SAMPLES["chunk"])
     assert decode(framed(envelope, bytes(FRAME_BYTES_MAX))).frame_bytes == FRAME_BYTES_MAX
     with pytest.raises(DecodeError, match="frame_bytes must be an integer in"):
@@ -268,7 +270,7 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
 
 
 @pytest.mark.extended
-def test_the_largest_member_table_passes_and_one_peer_more_does_not() -> None:
+def test_a_member_table_above_the_maximum_size_is_refused() -> None:
     members = tuple(
         Member(id=f"{i}", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=1)
         for i in range((1 << 14) + 1)
@@ -321,28 +323,30 @@ def test_a_message_has_one_part_or_two(n_parts: int) -> None:
         ("push", [bytes(64)], "the frame was damaged"),
     ],
 )
-def test_an_unannounced_frame_is_refused(kind: str, frames: list[bytes], reason: str) -> None:
+def test_a_frame_that_does_not_match_the_header_is_refused(
+    kind: str, frames: list[bytes], reason: str
+) -> None:
     with pytest.raises(DecodeError, match=reason) as caught:
         decode([SAMPLES[kind][0], *frames])
     assert caught.value.sender == "peer-0"
 
 
-def about(**changes: Any) -> dict[str, Any]:
-    """A hello whose only entry has the given fields."""
+def hello_with(**changes: Any) -> dict[str, Any]:
+    """Return a hello whose only entry has *changes*."""
     members = (replace(MEMBERS[0], **changes),)
     return {"body": Hello(members=members, rooted=True, reply=True)}
 
 
-def counting(*clock: tuple[str, int]) -> dict[str, Any]:
+def hello_with_clock(*clock: tuple[str, int]) -> dict[str, Any]:
     return {"body": Hello(members=(), clock=clock, rooted=True, reply=True)}
 
 
-def offering(**changes: Any) -> dict[str, Any]:
+def offer_with(**changes: Any) -> dict[str, Any]:
     return {"body": offer(**changes)}
 
 
-def saying(**changes: Any) -> dict[str, Any]:
-    return {"body": replace(SAID, **changes)}
+def status_with(**changes: Any) -> dict[str, Any]:
+    return {"body": replace(STATUS, **changes)}
 
 
 UNFIT: Any = Schema((TensorSpec("w", (1,), "complex64"),))
@@ -350,7 +354,7 @@ UNKNOWN: Any = Sighting(MEMBERS[0], 4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "message_pattern"),
     [
         ({"source": ""}, "source must be text of 1 to 64 characters"),
         ({"source": "a\nb"}, "source must be printable text"),
@@ -363,28 +367,31 @@ UNKNOWN: Any = Sighting(MEMBERS[0], 4)  # type: ignore[arg-type]
         ({"body": Refer(MEMBERS[:1] * 65)}, "donors must be an array of at most 64"),
         ({"body": Inquire(events_after=-1)}, "events_after must be an integer in"),
         ({"body": Describe(UNFIT)}, "schema must be tensors must be dtype must be a dtype that"),
-        (about(addresses=("",)), "members must be addresses must be text of 1 to 256 characters"),
-        (about(host=b"me"), "members must be host must be bytes of length"),
-        (about(step=2**62 + 1), "members must be step must be an integer in"),
-        (counting(("", 1)), "clock must be peer must be text of 1 to 64 characters"),
-        (counting(("a", 2**62 + 1)), "clock must be steps must be an integer in"),
-        (counting(*[("a", 1)] * 1025), "clock must be an array of at most 1024"),
-        (offering(frame_bytes=FRAME_BYTES_MAX + 1), "frame_bytes must be an integer in"),
-        (offering(segment="x" * 129), "segment must be text of 0 to 128 characters"),
-        (offering(form=Form("topk:0")), "form must be wire must be a format that can"),
-        (offering(form=Form("x" * 33)), "form must be wire must be text of 1 to 32"),
-        (offering(form=Form(registers=17)), "form must be registers must be an integer in"),
-        (saying(uptime_s=float("nan")), "uptime_s must be a float in"),
-        (saying(uptime_s=2e11), "uptime_s must be a float in"),
-        (saying(figures=(("lr", True),)), "figures must be value must be a float"),
-        (saying(figures=(("loss", float("nan")),)), "a float that is a number"),
-        (saying(figures=(("a", 1.0),) * 65), "figures must be an array of at most"),
-        (saying(settings=(("rule", "\x1b[2J"),)), "value must be printable text"),
-        (saying(links=SAID.links * 65), "links must be an array of at most 64"),
-        (saying(events=SAID.events * 65), "events must be an array of at most 64"),
-        (saying(members=(UNKNOWN,)), "members must be standing must be an integer in"),
+        (
+            hello_with(addresses=("",)),
+            "members must be addresses must be text of 1 to 256 characters",
+        ),
+        (hello_with(host=b"me"), "members must be host must be bytes of length"),
+        (hello_with(step=2**62 + 1), "members must be step must be an integer in"),
+        (hello_with_clock(("", 1)), "clock must be peer must be text of 1 to 64 characters"),
+        (hello_with_clock(("a", 2**62 + 1)), "clock must be steps must be an integer in"),
+        (hello_with_clock(*[("a", 1)] * 1025), "clock must be an array of at most 1024"),
+        (offer_with(frame_bytes=FRAME_BYTES_MAX + 1), "frame_bytes must be an integer in"),
+        (offer_with(segment="x" * 129), "segment must be text of 0 to 128 characters"),
+        (offer_with(form=Form("topk:0")), "form must be wire must be a format that can"),
+        (offer_with(form=Form("x" * 33)), "form must be wire must be text of 1 to 32"),
+        (offer_with(form=Form(registers=17)), "form must be registers must be an integer in"),
+        (status_with(uptime_s=float("nan")), "uptime_s must be a float in"),
+        (status_with(uptime_s=2e11), "uptime_s must be a float in"),
+        (status_with(figures=(("lr", True),)), "figures must be value must be a float"),
+        (status_with(figures=(("loss", float("nan")),)), "a float that is a number"),
+        (status_with(figures=(("a", 1.0),) * 65), "figures must be an array of at most"),
+        (status_with(settings=(("rule", "\x1b[2J"),)), "value must be printable text"),
+        (status_with(links=STATUS.links * 65), "links must be an array of at most 64"),
+        (status_with(events=STATUS.events * 65), "events must be an array of at most 64"),
+        (status_with(members=(UNKNOWN,)), "members must be standing must be an integer in"),
     ],
 )
-def test_a_field_out_of_range_is_named(changes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(DecodeError, match=complaint):
+def test_a_field_out_of_range_is_named(changes: dict[str, Any], message_pattern: str) -> None:
+    with pytest.raises(DecodeError, match=message_pattern):
         decode(encode(replace(sample(Ask()), **changes)))

@@ -1,4 +1,4 @@
-"""Any input is either a message or refused; nothing else ever happens.
+"""Any input is either decoded as a message or refused.
 
 A checksum protects against damage, not malice, so most of these tests forge valid checksums.
 """
@@ -24,7 +24,7 @@ VERSION_BYTE = 3
 
 
 def forge(header: bytes) -> bytes:
-    """A first part with a valid checksum."""
+    """Return a first part with a valid checksum."""
     return struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header
 
 
@@ -33,13 +33,13 @@ def pack(value: Any) -> bytes:
 
 
 def fields_of(first: Buffer) -> list[Any]:
-    """The header of a message, as nested lists."""
+    """Return the header of a message as nested lists."""
     fields: list[Any] = msgpack.unpackb(first[PREFIX_BYTES:])
     return fields
 
 
 def refused(parts: list[Buffer]) -> bool:
-    """Return whether it is refused with the right error; if not, it must be a canonical message."""
+    """Return whether the parts are refused; if not, they must be a canonical message."""
     try:
         envelope = decode(parts)
     except DecodeError:
@@ -89,7 +89,7 @@ WRONG = [
     1.0,
     float("nan"),
     float("inf"),
-    # The limits of fields, and beyond.
+    # Limits of fields, and values beyond them.
     0,
     1,
     -1,
@@ -123,31 +123,31 @@ WRONG = [
 ]
 
 
-def places(value: Any) -> Iterator[tuple[list[Any], int]]:
-    """Every place in nested lists, as the list and the index into it."""
+def positions(value: Any) -> Iterator[tuple[list[Any], int]]:
+    """Yield every position in nested lists as a list and an index into it."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield value, index
-            yield from places(item)
+            yield from positions(item)
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_field_of_another_type_is_refused_in_any_place(kind: str) -> None:
+def test_a_field_of_another_type_is_refused_in_any_position(kind: str) -> None:
     first, *frames = SAMPLES[kind]
     fields = fields_of(first)
-    for holder, index in places(fields):
-        right = holder[index]
-        for wrong in WRONG:
-            holder[index] = wrong
+    for holder, index in positions(fields):
+        valid = holder[index]
+        for invalid in WRONG:
+            holder[index] = invalid
             was_refused = refused([forge(pack(fields)), *frames])
             # Weights travel as integers or as bytes; each is the second field of its message.
-            is_weight = holder is fields[-1] and index == 1 and type(right) is int
-            assert was_refused or type(wrong) in ({int, bytes} if is_weight else {type(right)})
-        holder[index] = right
+            is_weight = holder is fields[-1] and index == 1 and type(valid) is int
+            assert was_refused or type(invalid) in ({int, bytes} if is_weight else {type(valid)})
+        holder[index] = valid
 
 
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_a_header_with_a_field_too_many_or_too_few_is_refused(kind: str) -> None:
+def test_a_header_with_an_extra_or_missing_field_is_refused(kind: str) -> None:
     first, *frames = SAMPLES[kind]
     whole = fields_of(first)
     assert refused([forge(pack([*whole, 0])), *frames])
@@ -164,7 +164,7 @@ def test_random_bytes_are_refused(junk: bytes) -> None:
     assert refused([SAMPLES["push"][0], junk])
 
 
-ANYTHING = st.recursive(
+ANY_VALUE = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
@@ -177,7 +177,7 @@ ANYTHING = st.recursive(
 
 
 @pytest.mark.extended
-@given(value=ANYTHING, kind=st.sampled_from(sorted(SAMPLES)))
+@given(value=ANY_VALUE, kind=st.sampled_from(sorted(SAMPLES)))
 def test_any_msgpack_value_is_a_message_or_refused(value: Any, kind: str) -> None:
     fields = fields_of(SAMPLES[kind][0])
     refused([forge(pack(value))])
@@ -193,8 +193,8 @@ def test_text_that_is_not_utf_8_is_refused(source: bytes) -> None:
 
 CLAIMS = {
     "arrays in arrays": b"\xdd\x00\x01\x00\x00" * 1000,
-    "arrays in arrays, and bytes to spare": b"\xdd\x00\x01\x00\x00" * 1000 + b"\xc0" * 65_000,
-    "deeper than any reader follows": b"\x91" * 100_000,
+    "arrays in arrays with trailing bytes": b"\xdd\x00\x01\x00\x00" * 1000 + b"\xc0" * 65_000,
+    "too deep": b"\x91" * 100_000,
     "one array": b"\xdd\xff\xff\xff\xff",
     "one map": b"\xdf\xff\xff\xff\xff",
     "one text": b"\xdb\x7f\xff\xff\xff",
@@ -205,7 +205,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("where", ["alone", "as a body", "as a source"])
-def test_claimed_lengths_take_no_memory(claim: str, where: str) -> None:
+def test_claimed_lengths_allocate_no_memory(claim: str, where: str) -> None:
     header = bytes(SAMPLES["ask"][0])[PREFIX_BYTES:]
     if where == "as a body":
         header = header[:-1] + CLAIMS[claim]

@@ -1,4 +1,4 @@
-"""Valid names of peers, and numbers of incarnations."""
+"""Valid names of peers, numbers of incarnations, and weights in messages."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Peers compare their models' schemas before anything else."""
+"""Peers compare the schemas of their models first."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ WEIGHT = TensorSpec("weight", (3, 5), "float32")
 COUNT = TensorSpec("count", (), "int64", shared=False)
 
 
-def test_a_share_has_the_shared_tensors_and_a_copy_has_all() -> None:
+def test_a_share_has_the_shared_tensors_and_a_copy_has_all_tensors() -> None:
     schema = Schema((WEIGHT, COUNT))
     assert (schema.share_bytes, schema.copy_bytes) == (64, 128)
 
@@ -84,7 +84,7 @@ def _lines(piece: Piece) -> list[int]:
 
 
 @given(data=st.data(), tensors=TENSORS)
-def test_scattered_shards_hold_each_cache_line_once_and_their_pieces_one_dtype(
+def test_scattered_shards_cover_each_cache_line_once_with_one_dtype_per_piece(
     data: st.DataObject, tensors: tuple[TensorSpec, ...]
 ) -> None:
     n_lines = Schema(tensors).share_bytes // ALIGNMENT_BYTES
@@ -114,12 +114,12 @@ def test_scattered_shards_hold_each_cache_line_once_and_their_pieces_one_dtype(
                 assert run.dtype == piece.dtype
 
 
-def test_scattered_shards_are_the_same_everywhere_and_spread_over_the_vector() -> None:
+def test_scattered_shards_are_deterministic_and_cover_the_whole_vector() -> None:
     tensors = (TensorSpec("w", (16 * 1000,), "float32"),)
     lines = Schema(tensors, 10, scattered=True).lines(3)
     assert lines.tolist() == Schema(tensors, 10, scattered=True).lines(3).tolist()
     assert len(lines) == 100 and lines.min() < 50 and lines.max() > 950
-    # About a tenth of each stretch, independent of neighboring lines.
+    # Each shard has about a tenth of every stretch of 100 lines.
     assert all(2 <= count <= 25 for count in np.bincount(lines // 100, minlength=10))
 
 
@@ -134,17 +134,19 @@ def test_every_number_is_in_a_piece_of_its_dtype(tensors: tuple[TensorSpec, ...]
         start += tensor.room_bytes
 
 
-@pytest.mark.parametrize(("n", "shards", "most"), [(32, 0, 2), (32, -1, 2), (32, 3, 2), (0, 2, 1)])
-def test_a_vector_is_cut_into_no_more_shards_than_it_has_cache_lines(
-    n: int, shards: int, most: int
+@pytest.mark.parametrize(
+    ("n", "shards", "shards_max"), [(32, 0, 2), (32, -1, 2), (32, 3, 2), (0, 2, 1)]
+)
+def test_a_vector_has_at_most_one_shard_per_cache_line(
+    n: int, shards: int, shards_max: int
 ) -> None:
-    with pytest.raises(ConfigError, match=f"shards is {shards}: it must be from 1 to {most}"):
+    with pytest.raises(ConfigError, match=f"shards is {shards}: it must be from 1 to {shards_max}"):
         Schema((TensorSpec("w", (n,), "float32"), COUNT), shards)
     empty = Schema((COUNT,))
     assert empty.shard_bounds(0) == (0, 0) and empty.pieces() == ()
 
 
-def test_other_shards_are_an_incompatible_schema() -> None:
+def test_different_shards_make_schemas_incompatible() -> None:
     tensors = (TensorSpec("w", (64,), "float32"),)
     one, two, four = (Schema(tensors, shards) for shards in (1, 2, 4))
     assert len({one.hash, two.hash, four.hash}) == 3
@@ -155,7 +157,7 @@ def test_other_shards_are_an_incompatible_schema() -> None:
     assert two.difference(scattered) == "its shards are whole here and scattered there"
 
 
-def test_memory_order_is_part_of_the_schema_and_named_with_advice() -> None:
+def test_a_different_memory_order_is_named_with_advice() -> None:
     plain = TensorSpec("kernel", (4, 3, 2, 2), "float32")
     last = TensorSpec("kernel", (4, 3, 2, 2), "float32", order=(0, 2, 3, 1))
     assert plain.axes == (0, 1, 2, 3) and last.axes == (0, 2, 3, 1)
@@ -166,12 +168,12 @@ def test_memory_order_is_part_of_the_schema_and_named_with_advice() -> None:
     )
     assert TensorSpec("row", (1, 4, 3), "float32", order=(2, 1)).axes == (2, 1, 0)
     assert Schema((WEIGHT, COUNT)).hash.hex() == "29f909fa9167e1f16d9a3cd71333a4e3", "as usual"
-    # If more differs, that advice would not help.
+    # If the shapes differ as well, that advice would not help.
     other = Schema((TensorSpec("kernel", (4, 3, 2, 3), "float32", order=(0, 2, 3, 1)),))
     assert "memory format" not in (Schema((plain,)).difference(other) or "")
 
 
-def test_other_frozen_parameters_are_an_incompatible_schema() -> None:
+def test_different_frozen_parameters_make_schemas_incompatible() -> None:
     backbone, other = (FrozenTensor("base", (2, 2), "float32", each) for each in (1, 255))
     plain, one, two = (Schema((WEIGHT,), frozen=f) for f in ((), (backbone,), (other,)))
     assert len({plain.hash, one.hash, two.hash}) == 3
@@ -197,10 +199,10 @@ def test_a_tensor_is_in_the_shards_that_hold_its_cache_lines(*, scattered: bool)
     assert Schema(tensors, scattered=scattered).shards_of == {"w": (0,), "b": (0,)}
 
 
-def test_a_tensor_that_is_local_at_only_one_peer_is_named_with_advice() -> None:
+def test_a_tensor_that_is_local_at_one_peer_is_named_with_advice() -> None:
     averaged = Schema((WEIGHT, TensorSpec("min", (), "float32")))
     local = Schema((WEIGHT, TensorSpec("min", (), "float32", shared=False)))
-    told = averaged.difference(local) or ""
-    assert told.startswith("min is averaged here and local there: give all peers the same local")
-    assert "run one batch through the model before Peer(model)" in told
+    message = averaged.difference(local) or ""
+    assert message.startswith("min is averaged here and local there: give all peers the same local")
+    assert "run one batch through the model before Peer(model)" in message
     assert (local.difference(averaged) or "").startswith("min is local here and averaged there")

@@ -1,4 +1,4 @@
-"""Whole files to spoil, and the commands that read them."""
+"""Valid files to corrupt, and the commands that read them."""
 
 import logging
 import re
@@ -20,10 +20,10 @@ from rumor.train.loop import trainer
 from ...forked import forked_peers
 from .mutations import mutate
 
-__all__ = ["COMMANDS", "Corpus", "complaints", "make_corpus", "not_started"]
+__all__ = ["COMMANDS", "Corpus", "failures", "make_corpus", "not_started"]
 
 GROWN_BYTES_MAX: Final = 256 << 20
-"""By how much one command may grow the process, by its resident memory."""
+"""Maximum growth of resident memory during one command."""
 
 STUDY: Final = """
 title = "A small one"
@@ -51,14 +51,14 @@ p = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Folders in which everything is as rumor wrote it."""
+    """Folders with unchanged files of rumor."""
 
     run: Path
-    """Of `rumor launch`: two peers with checkpoints."""
+    """Folder of `rumor launch`: two peers with checkpoints."""
     study: Path
-    """A study that was computed."""
+    """Folder of a finished study."""
     toml: Path
-    """What it asks for."""
+    """Definition of the study."""
 
     @property
     def peer(self) -> Path:
@@ -68,12 +68,12 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that reads what somebody else left."""
+    """A command that reads files of other users."""
 
     files: Callable[[Corpus], Sequence[Path]]
-    """Those that it reads."""
+    """Return the files that the command reads."""
     arguments: Callable[[Corpus, Path], Sequence[object]]
-    """By the corpus, and a folder in which it may write."""
+    """Return the arguments for a corpus and an output folder."""
 
 
 def _named(folder: Path, *patterns: str) -> list[Path]:
@@ -114,11 +114,11 @@ COMMANDS: Final[dict[str, Command]] = {
         lambda c, out: ["peer", "--task", "quadratic", "--resume", "--out", c.peer],
     ),
 }
-"""By name: what is spoilt, and how it is called."""
+"""Commands by name."""
 
 
 def make_corpus(folder: Path) -> Corpus:
-    """Let rumor write everything that its commands read."""
+    """Let rumor write all files that its commands read."""
     settings = ("--task", "quadratic", "--steps", "30", "--set", "checkpoint_every=10steps")
     run, study = folder / "run", folder / "study"
     with forked_peers():
@@ -130,18 +130,18 @@ def make_corpus(folder: Path) -> Corpus:
 
 
 def _done(*arguments: object) -> None:
-    ended = CliRunner().invoke(app, list(map(str, arguments)))
-    assert ended.exit_code == 0, ended.output
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
 
 
 @contextmanager
 def not_started() -> Iterator[None]:
-    """Let what resumes a run do all but train: it reads everything first."""
+    """Let resumed runs read all their files, but exit before they train."""
 
-    def launched(*_: object) -> None:
+    def exit_at_launch(*_: object) -> None:
         raise SystemExit(0)
 
-    def trained(training: Any, stop: object) -> Any:
+    def exit_before_training(training: Any, stop: object) -> Any:
         folder = training.peer._folder
         try:
             folder.next_incarnation(training.peer.id)
@@ -152,52 +152,52 @@ def not_started() -> Iterator[None]:
         raise SystemExit(0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(swarm, "RunFolder", launched)
-        patch.setattr(trainer._Training, "run", trained)
+        patch.setattr(swarm, "RunFolder", exit_at_launch)
+        patch.setattr(trainer._Training, "run", exit_before_training)
         patch.setattr(peer_command, "stop_on_signals", lambda stop: None)
         patch.setattr(logging, "basicConfig", lambda **_: None)
         yield
 
 
-def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> Iterator[str]:
-    """What is wrong with what a command makes of spoilt files.
+def failures(name: str, corpus: Corpus, out: Path, seeds: range) -> Iterator[str]:
+    """Run a command on corrupted files and yield a description of each failure.
 
     Args:
-        name: Of the command, see `COMMANDS`.
-        corpus: What is spoilt; each file is as it was afterwards.
-        out: Where the command may write.
-        seeds: Each decides on one spoilt file.
+        name: Name of the command, see `COMMANDS`.
+        corpus: Files to corrupt; each file is restored afterwards.
+        out: Output folder of the command.
+        seeds: Each seed selects and corrupts one file.
     """
     command = COMMANDS[name]
     files = command.files(corpus)
-    whole = {path: path.read_bytes() for path in files}
+    original = {path: path.read_bytes() for path in files}
     for seed in seeds:
         rng = Random(f"{name} {seed}")
         path = rng.choice(files)
-        path.write_bytes(mutate(whole[path], path.name, rng))
+        path.write_bytes(mutate(original[path], path.name, rng))
         try:
-            if complaint := _complaint(command.arguments(corpus, out)):
-                yield f"{name} {path.name} of seed {seed}: {complaint}"
+            if failure := _failure(command.arguments(corpus, out)):
+                yield f"{name} {path.name} of seed {seed}: {failure}"
         finally:
-            path.write_bytes(whole[path])
+            path.write_bytes(original[path])
 
 
-def _complaint(arguments: Sequence[object]) -> str:
-    """What is wrong with how a command ends; empty where nothing is."""
+def _failure(arguments: Sequence[object]) -> str:
+    """Run a command; return the reason of a failure, or an empty text."""
     before = _rss_bytes("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
-    ended = CliRunner().invoke(app, list(map(str, arguments)))
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak of resident memory
+    result = CliRunner().invoke(app, list(map(str, arguments)))
     grown_bytes = _rss_bytes("VmHWM") - before
-    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
-        return f"a traceback: {ended.exception!r}"
-    if ended.exit_code not in (0, 1, 2):
-        return f"exit status {ended.exit_code}"
-    if "\x1b" in ended.output or "\x07" in ended.output:
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        return f"a traceback: {result.exception!r}"
+    if result.exit_code not in (0, 1, 2):
+        return f"exit status {result.exit_code}"
+    if "\x1b" in result.output or "\x07" in result.output:
         return "a name from the file reached the terminal as it is"
-    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    # Some commands end with 1 where all was read, and what was found is not good.
-    if len(errors) > 1 or (ended.exit_code and not errors and not ended.stdout):
-        return f"{len(errors)} lines of errors: {ended.stderr!r}"
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    # Some commands exit with status 1 after they have read all files and found a problem.
+    if len(errors) > 1 or (result.exit_code and not errors and not result.stdout):
+        return f"{len(errors)} lines of errors: {result.stderr!r}"
     if errors and len(errors[0]) > 2000:
         return f"an error of {len(errors[0])} characters"
     return f"{grown_bytes} bytes more" if grown_bytes > GROWN_BYTES_MAX else ""

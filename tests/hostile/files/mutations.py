@@ -1,4 +1,4 @@
-"""Files as somebody who means harm would leave them, made from whole ones by a seed."""
+"""Corrupted files as an attacker would write them, made from valid files with a seed."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from rumor.train.storage.checkpoint import _checksum
 __all__ = ["ESCAPE", "mutate"]
 
 ESCAPE: Final = "\x1b]0;owned\x07\x1b[2J"
-"""Retitles a terminal and clears it; no command may print it as it is."""
+"""Retitles and clears a terminal; no command may print it unescaped."""
 
-# What a reader may not have thought of, as text of JSON.
+# Values that a reader may not expect, as JSON text.
 _VALUES: Final = (
     "null",
     "true",
@@ -52,17 +52,17 @@ _VALUES: Final = (
     '"[bold red]x[/nothing]"',
 )
 
-# A number, a text or a word, as JSON and TOML have them.
+# A number, string or literal of JSON or TOML.
 _SCALAR: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null')
 
 
 def mutate(data: bytes, name: str, rng: Random) -> bytes:
-    """One file changed in one to three places.
+    """Change a file in one to three places.
 
     Args:
-        data: What the file has.
-        name: What it is called, which says its format.
-        rng: Decides what is changed.
+        data: Content of the file.
+        name: Name of the file, which determines its format.
+        rng: Source of all choices.
     """
     for _ in range(rng.choice((1, 1, 2, 3))):
         data = rng.choice((*[_of_format(name)] * 4, _bytes))(data, rng)
@@ -76,7 +76,7 @@ def _of_format(name: str) -> Callable[[bytes, Random], bytes]:
 
 
 def _bytes(data: bytes, rng: Random) -> bytes:
-    """Any file: bits, cuts, repetitions, foreign bytes."""
+    """Change any file: truncate, remove, repeat or insert bytes."""
     at = rng.randrange(len(data) + 1)
     match rng.randrange(6):
         case 0:
@@ -94,7 +94,7 @@ def _bytes(data: bytes, rng: Random) -> bytes:
 
 
 def _text(data: bytes, rng: Random) -> bytes:
-    """JSON and TOML: another value or key in the place of one, a line more or less."""
+    """Change JSON or TOML: replace a value or key, or remove or repeat a line."""
     found = list(_SCALAR.finditer(data))
     if not found:
         return _bytes(data, rng)
@@ -103,7 +103,7 @@ def _text(data: bytes, rng: Random) -> bytes:
         line = rng.randrange(len(lines))
         lines[line : line + 1] = [] if rng.random() < 0.5 else [lines[line]] * 3
         return b"".join(lines)
-    # Mostly values: a key that is none makes a file that no reader gets far with.
+    # Mostly values: readers refuse a file with an invalid key early.
     values = [each for each in found if data[each.end() :][:1] != b":"]
     place, other = rng.choice(values if values and rng.random() < 0.9 else found), rng.choice(found)
     new = other[0] if rng.random() < 0.3 else rng.choice(_VALUES).encode()
@@ -111,7 +111,7 @@ def _text(data: bytes, rng: Random) -> bytes:
 
 
 def _tensors(data: bytes, rng: Random) -> bytes:
-    """Safetensors: the header changed and its length with it, or checksum and all."""
+    """Change a safetensors file: its header and length, or its content with a valid checksum."""
     (size,) = struct.unpack_from("<Q", data) if len(data) > 8 else (0,)
     header, rest = data[8 : 8 + size], data[8 + size :]
     match rng.randrange(4):
@@ -127,17 +127,17 @@ def _tensors(data: bytes, rng: Random) -> bytes:
 
 
 def _declared(header: bytes, rng: Random) -> bytes:
-    """A header that claims other sizes than there are."""
+    """Return a header with wrong tensor sizes."""
     huge = rng.choice((0, 2**20, 2**40, 2**62))
     return re.sub(rb'"shape":\[\d+', b'"shape":[%d' % huge, header, count=rng.randrange(1, 4))
 
 
 def _rewritten(data: bytes, rng: Random) -> bytes:
-    """Metadata changed by one who knows how to make the checksum fit; values that are no number."""
+    """Change metadata or set values to NaN, with a valid checksum."""
     try:
         tensors, size = load(data), struct.unpack_from("<Q", data)[0]
         metadata: dict[str, str] = json.loads(data[8 : 8 + size]).get("__metadata__", {})
-    except Exception:  # it was spoilt before
+    except Exception:  # an earlier change made it unreadable
         return _bytes(data, rng)
     if tensors and rng.random() < 0.3:
         tensor = tensors[rng.choice(sorted(tensors))]
@@ -148,5 +148,5 @@ def _rewritten(data: bytes, rng: Random) -> bytes:
         metadata[key] = _text(metadata[key].encode(), rng).decode(errors="replace")
     if "checksum" in metadata:
         metadata["checksum"] = _checksum(metadata.get("head", ""), tensors)
-    spoilt: bytes = save(tensors, {key: str(value) for key, value in metadata.items()})
-    return spoilt
+    changed: bytes = save(tensors, {key: str(value) for key, value in metadata.items()})
+    return changed

@@ -1,4 +1,4 @@
-"""Facts, compared with dense matrices and with rounds that are actually run."""
+"""Facts, compared with dense matrices and with simulated rounds."""
 
 import json
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def test_eigenvalue_and_contraction_match_the_dense_product(spec: str) -> None:
     found = facts(topology)
     second = np.abs(np.linalg.eigvals(dense)).max() ** (1 / topology.period)
     stretch = np.linalg.norm(dense, 2) ** (2 / topology.period)
-    # If nothing should be left, the root of a rounding error is.
+    # An exact 0 becomes the root of a rounding error.
     assert found.second_eigenvalue == pytest.approx(second, abs=1e-9 if second > 0.1 else 1e-2)
     assert found.contraction == pytest.approx(stretch, abs=1e-9 if stretch > 0.1 else 1e-2)
     assert found.spectral_gap == 1 - found.second_eigenvalue
@@ -64,7 +64,7 @@ RANDOM = ["random-matching", "random-groups:m=5", "epidemic:s=3", "epidemic-loca
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", RANDOM)
 def test_a_random_round_contracts_as_stated_on_average(spec: str) -> None:
-    """On any direction; up to 5 standard errors."""
+    """This holds for any direction, up to 5 standard errors."""
     topology = parse(spec, 24, seed=1)
     directions = np.eye(24) - 1 / 24
     left = [topology.matrix(round) @ directions for round in range(100)]
@@ -75,8 +75,8 @@ def test_a_random_round_contracts_as_stated_on_average(spec: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", ["equi-dyn:m=5", "od-equi-dyn:m=5"])
-def test_random_circulants_contract_the_worst_direction_as_stated_on_average(spec: str) -> None:
-    """Up to 5 standard errors."""
+def test_random_circulants_contract_the_worst_direction_as_stated(spec: str) -> None:
+    """This holds on average, up to 5 standard errors."""
     topology = parse(spec, 24, seed=1)
     directions = np.exp(2j * np.pi * np.outer(np.arange(1, 24), np.arange(24)) / 24)
     left = [topology.matrix(round) @ directions.T for round in range(100)]
@@ -87,20 +87,20 @@ def test_random_circulants_contract_the_worst_direction_as_stated_on_average(spe
 
 
 @pytest.mark.parametrize("spec", ["ring", "star", "exponential", *PERIODIC, "random-matching"])
-def test_disagreement_is_down_to_a_thousandth_after_the_stated_rounds(
+def test_disagreement_falls_to_a_thousandth_in_the_stated_rounds(
     spec: str,
 ) -> None:
     topology = parse(spec, 16)
-    promised = facts(topology).rounds_to_1e_3
-    assert promised is not None
-    left = list(islice(lefts(topology), promised + 1))
+    stated = facts(topology).rounds_to_1e_3
+    assert stated is not None
+    left = list(islice(remaining_disagreement(topology), stated + 1))
     # For random rounds this holds on average, so some take one or two more.
-    assert left[promised] <= (1e-3 if topology.period else 3e-3) * (1 + 1e-9)
+    assert left[stated] <= (1e-3 if topology.period else 3e-3) * (1 + 1e-9)
     if topology.period == 1:
-        assert left[promised - 1] > 1e-3
+        assert left[stated - 1] > 1e-3
 
 
-def lefts(topology: Topology) -> Iterator[float]:
+def remaining_disagreement(topology: Topology) -> Iterator[float]:
     """The fraction left of the worst disagreement after 0, 1, 2, ... rounds."""
     x = np.eye(topology.n) - 1 / topology.n
     round = 0
@@ -111,10 +111,10 @@ def lefts(topology: Topology) -> Iterator[float]:
 
 
 @pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
-def test_all_nodes_hold_the_mean_after_the_exact_rounds_and_not_before(spec: str) -> None:
+def test_all_nodes_first_hold_the_mean_after_the_exact_rounds(spec: str) -> None:
     topology = parse(spec, size(spec))
     found = facts(topology).rounds_to_exact
-    left = list(islice(lefts(topology), 40))
+    left = list(islice(remaining_disagreement(topology), 40))
     steps = enumerate(pairwise(left), 1)
     exact = next((round for round, (a, b) in steps if b < 1e-12 < 1e-6 < a), None)
     assert found == exact
@@ -123,35 +123,35 @@ def test_all_nodes_hold_the_mean_after_the_exact_rounds_and_not_before(spec: str
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", [*STATIC, *PERIODIC])
 @pytest.mark.parametrize("gamma", [0.5, 0.95])
-def test_effective_neighbors_match_simulated_walks(spec: str, gamma: float) -> None:
+def test_effective_neighbors_match_simulated_random_walks(spec: str, gamma: float) -> None:
     topology = parse(spec, size(spec))
     n = topology.n
-    x, below = np.eye(n), 0.0
+    x, mean_square = np.eye(n), 0.0
     # Later terms weigh less than 1e-12.
     for round in range(int(np.log(1e-12) / np.log(gamma))):
         x = topology.matrix(round) @ x
-        below += gamma**round * float(np.square(x).sum()) / n
+        mean_square += gamma**round * float(np.square(x).sum()) / n
     found = facts(topology, gamma=gamma)
-    assert found.effective_neighbors == pytest.approx(1 / (1 - gamma) / below, rel=1e-7)
+    assert found.effective_neighbors == pytest.approx(1 / (1 - gamma) / mean_square, rel=1e-7)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
     "spec", ["random-matching", "epidemic:s=3", "epidemic-local", "equi-dyn:m=5", "od-equi-dyn"]
 )
-def test_effective_neighbors_of_random_rounds_on_average(spec: str) -> None:
+def test_effective_neighbors_match_random_rounds_on_average(spec: str) -> None:
     topology = parse(spec, 24, seed=2)
     found = facts(topology, gamma=0.8)
-    below = []
+    mean_square = []
     for walk in range(10):
         x, sums = np.eye(24), 0.0
         # 0.8**50 is negligible.
         for round in range(50):
             x = topology.matrix(10_000 + 50 * walk + round) @ x
             sums += 0.8**round * float(np.square(x).sum()) / 24
-        below.append(sums)
-    expected = 5 / np.mean(below)
-    error = expected * np.std(below) / np.sqrt(10) / np.mean(below)
+        mean_square.append(sums)
+    expected = 5 / np.mean(mean_square)
+    error = expected * np.std(mean_square) / np.sqrt(10) / np.mean(mean_square)
     assert found.effective_neighbors == pytest.approx(expected, abs=5 * error + 1e-6)
 
 
@@ -164,12 +164,12 @@ CYCLE = [(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)]
 BACK = [(1, 0), (2, 1), (3, 2), (0, 3), (3, 1), (2, 0)]
 
 
-@pytest.mark.parametrize("turns", [[CYCLE], [CYCLE, BACK]], ids=["one", "two in turn"])
+@pytest.mark.parametrize("edge_lists", [[CYCLE], [CYCLE, BACK]], ids=["one", "two in turn"])
 def test_push_sum_on_digraphs_counts_deviations_by_stationary_weights(
-    turns: list[list[tuple[int, int]]],
+    edge_lists: list[list[tuple[int, int]]],
 ) -> None:
-    """Where two take turns, their stationary weights differ: it is balanced round by round."""
-    rounds = tuple(digraph(4, links) for links in turns)
+    """Two alternating digraphs have different stationary weights, so each round is balanced."""
+    rounds = tuple(digraph(4, links) for links in edge_lists)
     rate = rate_of_fixed(Fixed(rounds=rounds, directed=True), 0.9)
     dense = np.linalg.multi_dot([np.eye(4), *(w.toarray() for w in reversed(rounds))])
     moduli = np.sort(np.abs(np.linalg.eigvals(dense)))
@@ -182,8 +182,8 @@ def test_push_sum_on_digraphs_counts_deviations_by_stationary_weights(
     assert rate.contraction == pytest.approx(stretch, abs=1e-9)
 
 
-def test_a_digraph_that_no_single_round_balances_may_still_be_exact() -> None:
-    """De Bruijn: shifting in one bit after another forgets where a walk began."""
+def test_a_de_bruijn_digraph_is_exact_after_log2_n_rounds() -> None:
+    """A walk that shifts in one bit after another forgets its start."""
     n = 16
     nodes = np.arange(n)
     rows = np.concatenate([2 * nodes % n, (2 * nodes + 1) % n])
@@ -191,17 +191,17 @@ def test_a_digraph_that_no_single_round_balances_may_still_be_exact() -> None:
     rate = rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.95)
     assert rate.rounds_to_exact == 4
     assert rate.second_eigenvalue == 0.0
-    # One round only moves some disagreements around; the second singular value shows it.
+    # One round only moves some disagreements, as the second singular value shows.
     assert rate.contraction == pytest.approx(1.0, abs=1e-9)
 
 
-def test_mixing_that_drains_weight_from_nodes_is_refused() -> None:
+def test_a_matrix_that_drains_weight_from_nodes_is_refused() -> None:
     matrix = csr_array(np.array([[1.0, 0.5], [0.0, 0.5]]))
     with pytest.raises(TopologyError, match="gather"):
         rate_of_fixed(Fixed(rounds=(matrix,), directed=True), 0.9)
 
 
-def test_disconnected_parts_have_no_facts_about_mixing() -> None:
+def test_facts_of_a_disconnected_graph_are_refused() -> None:
     half = edges(4, np.array([0, 1, 2, 3]), np.array([1, 0, 3, 2]))
     topology = parse("ring", 4)
     assert facts(topology).connected
@@ -216,7 +216,7 @@ def test_a_single_node_agrees_with_itself(spec: str) -> None:
     assert (found.rounds_to_exact, found.effective_neighbors) == (0, 1.0)
 
 
-def test_json_has_the_keys_that_scripts_rely_on() -> None:
+def test_json_has_the_documented_keys() -> None:
     found = facts(parse("grid", 6))
     document = json.loads(json.dumps(found.as_json()))
     assert set(document) >= FIXED_KEYS
@@ -224,7 +224,7 @@ def test_json_has_the_keys_that_scripts_rely_on() -> None:
     assert document["spec"] == "grid"
 
 
-def test_topologies_without_facts_are_refused() -> None:
+def test_invalid_gamma_and_too_many_nodes_are_refused() -> None:
     for gamma in (-0.1, 1.0, 1 - 1e-12, float("nan")):
         with pytest.raises(TopologyError, match=r"gamma is .*: it must be in \[0, 1\)"):
             facts(parse("ring", 4), gamma=gamma)
@@ -234,12 +234,12 @@ def test_topologies_without_facts_are_refused() -> None:
     assert facts(parse("torus", 10_000)).diameter == 100
 
 
-# What 1 takes of 0, and 2 of 1, is all that they have: no round shrinks every disagreement.
-STUBBORN = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
+# Node 1 takes the whole value of node 0, and 2 that of 1: one round shrinks nothing.
+NOT_CONTRACTING = [[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]]
 
 
-def test_rounds_are_simulated_if_a_single_one_shrinks_nothing() -> None:
-    schedule = Fixed(rounds=(csr_array(np.array(STUBBORN)),), directed=True)
+def test_rounds_are_simulated_if_one_round_does_not_contract() -> None:
+    schedule = Fixed(rounds=(csr_array(np.array(NOT_CONTRACTING)),), directed=True)
     rate = rate_of_fixed(schedule, 0.9)
     assert rate.contraction == pytest.approx(1.0, abs=1e-9)
     assert rate.second_eigenvalue == pytest.approx(0.5**0.5, abs=1e-9)

@@ -1,4 +1,4 @@
-"""Shapes of graphs, compared with networkx and with removal of each node and link in turn."""
+"""Diameters and cuts, compared with networkx and with removal of each node and link."""
 
 import networkx as nx
 import pytest
@@ -22,7 +22,7 @@ def fixed(graph: nx.Graph) -> Fixed:
 
 @st.composite
 def connected_graphs(draw: st.DrawFn) -> nx.Graph:
-    """A random tree with some more links."""
+    """Draw a random tree with some more links."""
     n = draw(st.integers(2, 14))
     graph = nx.Graph([(node, draw(st.integers(0, node - 1))) for node in range(1, n)])
     more = st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=8)
@@ -32,7 +32,7 @@ def connected_graphs(draw: st.DrawFn) -> nx.Graph:
 
 @st.composite
 def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
-    """Cycles through some nodes, attached to one another."""
+    """Draw cycles that are attached to one another."""
     graph = nx.DiGraph()
     graph.add_node(0)
     for length in draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
@@ -43,7 +43,7 @@ def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
 
 
 @given(connected_graphs())
-def test_diameter_and_cuts_of_any_connected_graph(graph: nx.Graph) -> None:
+def test_diameter_and_cuts_match_networkx_for_any_connected_graph(graph: nx.Graph) -> None:
     found = paths(fixed(graph))
     assert found.connected
     assert found.diameter == nx.diameter(graph)
@@ -53,7 +53,7 @@ def test_diameter_and_cuts_of_any_connected_graph(graph: nx.Graph) -> None:
 
 @given(strong_digraphs())
 @settings(deadline=None)
-def test_diameter_and_cuts_of_any_strongly_connected_digraph(graph: nx.DiGraph) -> None:
+def test_diameter_and_cuts_match_networkx_for_any_strong_digraph(graph: nx.DiGraph) -> None:
     found = paths(fixed(graph))
     assert found.connected
     assert found.diameter == nx.diameter(graph)
@@ -73,7 +73,7 @@ def splits(
     return len(rest) > 0 and not check(rest)
 
 
-def test_a_graph_in_parts_has_no_diameter() -> None:
+def test_a_disconnected_graph_has_no_diameter() -> None:
     graph = nx.Graph([(0, 1), (2, 3)])
     found = paths(fixed(graph))
     assert (found.connected, found.diameter) == (False, None)
@@ -91,11 +91,11 @@ def test_a_graph_in_parts_has_no_diameter() -> None:
         ("exponential", 2, [], 1),
         ("complete", 1, [], 0),
         ("hosts:sizes=3x3x3,between=path", 9, [0, 3, 4, 6], 2),
-        # In one direction only, any lost node cuts the cycle.
+        # The loss of any node cuts a one-way cycle.
         ("d-equi-static:m=1", 5, [0, 1, 2, 3, 4], 5),
     ],
 )
-def test_nodes_and_links_whose_loss_splits_a_graph(
+def test_articulation_points_and_bridges_match_known_graphs(
     spec: str, n: int, points: list[int], bridges: int
 ) -> None:
     found = facts(parse(spec, n))
@@ -104,7 +104,7 @@ def test_nodes_and_links_whose_loss_splits_a_graph(
 
 @given(st.integers(2, 11), st.data())
 @settings(deadline=None)
-def test_any_circulant_agrees_with_removal_of_each_node_and_link(
+def test_cuts_of_any_circulant_match_removal_of_each_node_and_link(
     n: int, data: st.DataObject
 ) -> None:
     shifts = data.draw(st.lists(st.integers(1, n - 1), min_size=1, max_size=3, unique=True))

@@ -1,4 +1,4 @@
-"""Properties of every family, at every size it can have."""
+"""Properties of every family at every supported size."""
 
 import networkx as nx
 import numpy as np
@@ -21,9 +21,7 @@ each = pytest.mark.parametrize(("spec", "n"), FIXED)
 
 
 @each
-def test_mixing_matrices_are_stochastic_and_symmetric_on_undirected_links(
-    spec: str, n: int
-) -> None:
+def test_mixing_matrices_are_stochastic_and_undirected_ones_symmetric(spec: str, n: int) -> None:
     topology = parse(spec, n, seed=7)
     for round in some_rounds(topology):
         matrix = dense(topology, round)
@@ -40,7 +38,7 @@ def test_mixing_matrices_are_stochastic_and_symmetric_on_undirected_links(
 
 
 @each
-def test_neighbors_graph_and_matrix_agree(spec: str, n: int) -> None:
+def test_neighbors_match_the_graph_and_the_matrix(spec: str, n: int) -> None:
     topology = parse(spec, n, seed=7)
     for round in some_rounds(topology):
         graph, matrix = topology.graph(round), dense(topology, round)
@@ -56,7 +54,7 @@ def test_neighbors_graph_and_matrix_agree(spec: str, n: int) -> None:
 
 @pytest.mark.extended
 @each
-def test_every_node_reaches_every_other_over_the_rounds(spec: str, n: int) -> None:
+def test_every_node_reaches_every_other_node_over_the_rounds(spec: str, n: int) -> None:
     assert all(is_connected(parse(spec, n, seed=seed)) for seed in range(3))
 
 
@@ -72,11 +70,11 @@ def test_rounds_repeat_after_the_period_and_at_every_call(spec: str, n: int) -> 
 
 
 def cases(name: str) -> list[Topology]:
-    """Cases of one family."""
+    """Return the cases of one family."""
     return [parse(spec, n, seed=7) for spec, n in FIXED if spec.partition(":")[0] == name]
 
 
-def test_a_node_sits_out_a_matching_only_if_the_number_is_odd() -> None:
+def test_a_node_sits_out_a_matching_only_if_n_is_odd() -> None:
     for topology in cases("random-matching"):
         assert all(out_degrees(topology, round).count(0) == topology.n % 2 for round in range(9))
 
@@ -110,13 +108,13 @@ def test_a_spanning_tree_is_shallow() -> None:
         assert nx.diameter(parse(f"spanning-tree:of={inner}", n).graph()) == diameter
 
 
-def test_rewiring_keeps_the_number_of_links_and_every_newcomer_brings_m() -> None:
+def test_small_world_and_scale_free_graphs_have_the_expected_link_count() -> None:
     for spec, links in (("small-world:k=6,p=0.5", 12 * 3), ("scale-free:m=3", 3 * (12 - 3))):
         assert all(parse(spec, 12, seed=s).graph().number_of_edges() == links for s in range(9))
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"hosts", "file", "torus"}))
-def test_a_single_node_has_no_neighbors_and_keeps_everything(name: str) -> None:
+def test_a_single_node_has_no_neighbors_and_keeps_all_weight(name: str) -> None:
     spec = f"{name}:of=ring" if name == "spanning-tree" else name
     topology = parse(spec, 1)
     assert topology.neighbors(0) == () and not topology.graph().edges
@@ -132,11 +130,11 @@ ALMOST_ALL = [
     ("epidemic-local:s=4", 5),
     ("epidemic-local", 5),
 ]
-"""Where every node pushes to all others, or to all but one."""
+"""Cases in which every node pushes to all other nodes, or to all but one."""
 
 
 @pytest.mark.parametrize(("spec", "n"), [*FIXED, *ALMOST_ALL])
-def test_directed_means_that_some_push_is_not_returned_in_its_round(spec: str, n: int) -> None:
+def test_a_topology_is_directed_if_some_push_is_not_returned(spec: str, n: int) -> None:
     topology = parse(spec, n)
     one_way = any(
         node not in topology.neighbors(other, round)
@@ -173,7 +171,7 @@ TREES = ("path", "star", "tree", "spanning-tree", "scale-free:m=1")
 
 
 @pytest.mark.parametrize(("spec", "n"), FIXED)
-def test_trees_are_recognized_as_by_networkx(spec: str, n: int) -> None:
+def test_trees_are_recognized_like_in_networkx(spec: str, n: int) -> None:
     topology = parse(spec, n)
     edges = dense(topology) != 0
     is_tree = bool((edges == edges.T).all()) and nx.is_tree(

@@ -1,4 +1,4 @@
-"""Graphs from files: every format, errors in a file, and files on a live view."""
+"""Graphs from files: formats, errors, and live peers."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_a_graph_is_the_same_in_every_format(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["graph.graphml", "graph.gexf", "graph.json"])
-def test_nodes_with_one_way_streets_split_their_value_evenly(name: str, tmp_path: Path) -> None:
+def test_nodes_with_directed_edges_split_their_value_evenly(name: str, tmp_path: Path) -> None:
     streets = nx.DiGraph([("ada", "bob"), ("bob", "cyd"), ("cyd", "ada"), ("ada", "cyd")])
     WRITERS[name](streets, tmp_path / name)
     topology = parse(f"file:path={tmp_path / name}", 3)
@@ -58,14 +58,14 @@ def test_nodes_with_one_way_streets_split_their_value_evenly(name: str, tmp_path
     assert dense(topology)[:, 1].tolist() == pytest.approx([0, 1 / 2, 1 / 2])
 
 
-def test_nodes_carry_their_names_into_the_graph() -> None:
+def test_nodes_of_the_graph_have_the_names_of_the_file() -> None:
     graph = parse(BRIDGE).graph()
     assert [graph.nodes[node]["name"] for node in graph] == "ada bob cyd dan eve fay gus".split()
     assert "name" not in parse("ring", 3).graph().nodes[0]
 
 
 @pytest.mark.parametrize("text", ["a a\na b\n", "a b 2.5\n", "a b {'x': 1}\nb a # again\n"])
-def test_loops_weights_and_repetitions_are_ignored(text: str, tmp_path: Path) -> None:
+def test_loops_weights_and_repeated_edges_are_ignored(text: str, tmp_path: Path) -> None:
     path = tmp_path / "loop.edgelist"
     path.write_text(text)
     assert dense(parse(f"file:path={path}")).tolist() == [[0.5, 0.5], [0.5, 0.5]]
@@ -127,26 +127,26 @@ def pairs(*words: str) -> set[frozenset[str]]:
 @pytest.mark.parametrize(
     ("live", "new"),
     [
-        # A peer that is on no path removes only its own links.
+        # A peer on no path between others removes only its own links.
         ("ada bob cyd dan eve fay", ()),
         # Without dan: ada, bob, cyd on one side, eve, fay, gus on the other.
         ("ada bob cyd eve fay gus", ("ada-eve",)),
         # Three parts are joined in a ring.
         ("ada bob eve gus", ("ada-eve", "eve-gus", "gus-ada")),
         ("p q r s", ("p-q", "q-r", "r-s", "s-p")),
-        # Peers that a file does not know join the ring of parts.
+        # Peers that are not in the file join the ring of parts.
         ("ada bill bob cyd dan eve fay gus zoe", ("ada-bill", "bill-zoe", "zoe-ada")),
     ],
 )
-def test_parts_that_are_cut_off_are_joined_through_their_first_peers(
+def test_disconnected_parts_are_joined_through_their_first_peers(
     live: str, new: tuple[str, ...]
 ) -> None:
-    there = live.split()
-    known = {edge for edge in named_edges(parse(BRIDGE)) if edge <= {*there}}
-    assert named_edges(over(BRIDGE, 0, there)) == known | pairs(*new)
+    peers = live.split()
+    known = {edge for edge in named_edges(parse(BRIDGE)) if edge <= {*peers}}
+    assert named_edges(over(BRIDGE, 0, peers)) == known | pairs(*new)
 
 
-def test_a_dead_end_of_one_way_streets_is_connected() -> None:
+def test_a_dead_end_of_directed_edges_is_connected() -> None:
     # Without cyd, dan cannot be reached and bob leads nowhere.
     live = over(STREETS, 0, ["ada", "bob", "dan"])
     assert live.directed and is_connected(live)
@@ -155,14 +155,14 @@ def test_a_dead_end_of_one_way_streets_is_connected() -> None:
     assert np.allclose(dense(live).sum(axis=0), 1)
 
 
-def test_a_tree_inside_a_file_has_the_files_names() -> None:
+def test_a_spanning_tree_of_a_file_has_the_names_of_the_file() -> None:
     spec = f"spanning-tree:of={BRIDGE}"
     strict = parse(spec, 7)
     assert strict.names == parse(BRIDGE).names
     assert nx.is_tree(over(spec, 0, strict.names[1:]).graph())
 
 
-def test_a_file_is_read_once_for_all_views_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_a_file_is_cached_for_all_views_until_it_is_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "graph.edgelist"
     path.write_text("a b\nb c\n")
     view = LiveTopology(f"file:path={path}", 0)

@@ -1,4 +1,4 @@
-"""Families that can be drawn by hand, compared with networkx and arithmetic."""
+"""Families with simple definitions, compared with networkx and arithmetic."""
 
 from math import ceil, log2
 
@@ -17,11 +17,11 @@ sides = st.tuples(st.integers(2, 6), st.integers(2, 6))
 
 
 def simple(graph: nx.Graph) -> nx.Graph:
-    """The same graph with nodes numbered in order, and each edge once."""
+    """Number the nodes in order and keep each edge once."""
     return nx.Graph(nx.convert_node_labels_to_integers(graph, ordering="sorted"))
 
 
-def same(spec: str, expected: nx.Graph, n: int | None = None) -> bool:
+def matches(spec: str, expected: nx.Graph, n: int | None = None) -> bool:
     n = len(expected) if n is None else n
     return {frozenset(edge) for edge in parse(spec, n).graph().edges} == {
         frozenset(edge) for edge in simple(expected).edges if edge[0] != edge[1]
@@ -30,33 +30,33 @@ def same(spec: str, expected: nx.Graph, n: int | None = None) -> bool:
 
 def test_named_graphs_match_networkx() -> None:
     for n in (1, 2, 3, 4, 9, 16):
-        assert same("ring", nx.cycle_graph(n))
-        assert same("path", nx.path_graph(n))
-        assert same("star", nx.star_graph(n - 1))
-        assert same("complete", nx.complete_graph(n))
+        assert matches("ring", nx.cycle_graph(n))
+        assert matches("path", nx.path_graph(n))
+        assert matches("star", nx.star_graph(n - 1))
+        assert matches("complete", nx.complete_graph(n))
     for dimensions in range(6):
         expected = nx.hypercube_graph(dimensions) if dimensions else nx.empty_graph(1)
-        assert same("hypercube", expected)
+        assert matches("hypercube", expected)
     for height in range(5):
-        assert same("tree", nx.balanced_tree(2, height))
+        assert matches("tree", nx.balanced_tree(2, height))
 
 
 @given(sides)
 def test_grids_and_tori_match_networkx(shape: tuple[int, int]) -> None:
     rows, columns = shape
     spec = f"rows={rows},cols={columns}"
-    assert same(f"grid:{spec}", nx.grid_2d_graph(rows, columns))
-    assert same(f"torus:{spec}", nx.grid_2d_graph(rows, columns, periodic=True))
+    assert matches(f"grid:{spec}", nx.grid_2d_graph(rows, columns))
+    assert matches(f"torus:{spec}", nx.grid_2d_graph(rows, columns, periodic=True))
 
 
 @pytest.mark.parametrize(("n", "rows"), [(4, 2), (12, 3), (16, 4), (22, 2), (36, 6), (40, 5)])
-def test_by_default_a_torus_is_as_near_to_a_square_as_possible(n: int, rows: int) -> None:
-    told = parse(f"torus:rows={rows}", n)
-    assert nx.utils.graphs_equal(parse("torus", n).graph(), told.graph())
+def test_the_default_torus_is_as_square_as_possible(n: int, rows: int) -> None:
+    explicit = parse(f"torus:rows={rows}", n)
+    assert nx.utils.graphs_equal(parse("torus", n).graph(), explicit.graph())
 
 
 @given(sizes)
-def test_exponential_neighbors_are_at_powers_of_two_nearest_first(n: int) -> None:
+def test_exponential_neighbors_are_at_ascending_powers_of_two(n: int) -> None:
     exponential = parse("exponential", n)
     powers = [2**power for power in range(ceil(log2(n)))]
     for node in (0, n // 2, n - 1):
@@ -64,10 +64,10 @@ def test_exponential_neighbors_are_at_powers_of_two_nearest_first(n: int) -> Non
 
 
 @given(sizes, st.integers(0, 100))
-def test_the_one_peer_schedule_takes_them_in_turn(n: int, round: int) -> None:
-    all_of_them = parse("exponential", n).neighbors(n - 1)
+def test_one_peer_exponential_uses_the_exponential_neighbors_in_turn(n: int, round: int) -> None:
+    all_neighbors = parse("exponential", n).neighbors(n - 1)
     one = parse("one-peer-exponential", n).neighbors(n - 1, round)
-    assert one == (all_of_them[round % len(all_of_them)],) if n > 1 else one == ()
+    assert one == (all_neighbors[round % len(all_neighbors)],) if n > 1 else one == ()
 
 
 def test_two_nodes_push_to_each_other_in_every_family() -> None:
@@ -79,7 +79,7 @@ def test_two_nodes_push_to_each_other_in_every_family() -> None:
 
 
 @pytest.mark.parametrize("n", range(1, 41))
-def test_a_live_grid_has_rows_of_one_length_except_the_last(n: int) -> None:
+def test_a_live_grid_has_equal_rows_except_the_last(n: int) -> None:
     for spec in ("grid", "grid:cols=3", "grid:rows=4"):
         graph = over(spec, 0, ids(n)).graph()
         steps = {abs(a - b) for a, b in graph.edges}
@@ -127,7 +127,7 @@ def test_lines_of_a_moshpit_average_their_nodes() -> None:
     assert not np.array_equal(dense(topology), dense(parse("moshpit:side=8", 30, seed=2)))
 
 
-def test_with_far_too_many_cells_the_first_are_used_which_connect_all() -> None:
+def test_a_moshpit_with_too_many_cells_uses_one_connected_line() -> None:
     topology = parse("moshpit:side=50", 4)
     assert out_degrees(topology, 0) == [3, 3, 3, 3]
     assert out_degrees(topology, 1) == [0, 0, 0, 0]

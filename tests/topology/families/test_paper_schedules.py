@@ -1,4 +1,4 @@
-"""Schedules as in their papers."""
+"""Schedules match the definitions in their papers."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 
 
 def is_mean(matrix: Matrix) -> bool:
-    """Return whether all nodes have the exact average."""
+    """Return whether all nodes get the exact average."""
     return bool(np.allclose(matrix, 1 / len(matrix), rtol=0, atol=1e-12))
 
 
@@ -28,10 +28,8 @@ def is_mean(matrix: Matrix) -> bool:
     ("k", "n", "rounds"),
     [(1, 8, 3), (2, 9, 2), (2, 18, 3), (3, 64, 3), (3, 48, 3), (4, 30, 3), (5, 30, 2)],
 )
-def test_base_k_takes_a_round_per_factor_if_none_exceeds_k_plus_1(
-    k: int, n: int, rounds: int
-) -> None:
-    """Algorithm 1, with as few factors as possible."""
+def test_base_k_uses_one_round_per_factor_of_at_most_k_plus_1(k: int, n: int, rounds: int) -> None:
+    """Algorithm 1 with the smallest number of factors."""
     assert parse(f"base-k:k={k}", n).period == rounds
 
 
@@ -60,7 +58,7 @@ def test_hypercube_matching_pairs_i_with_i_xor_2_to_the_t(k: int) -> None:
 
 
 def basis(n: int, shift: int) -> Matrix:
-    """A(u): (n-1)/n of the node u places behind, and 1/n of the node's own."""
+    """Return A(u): (n-1)/n of the value u positions behind, and 1/n of the node's own value."""
     nodes = np.arange(n)
     matrix = np.eye(n) / n
     matrix[(nodes + shift) % n, nodes] += (n - 1) / n
@@ -83,7 +81,7 @@ def test_equi_static_is_the_mean_of_its_basis_matrices(drawn: tuple[int, tuple[i
 
 
 @given(shifts_of, st.integers(0, 1000))
-def test_od_equi_dyn_takes_half_of_one_basis_matrix_each_round(
+def test_od_equi_dyn_uses_one_basis_matrix_each_round(
     drawn: tuple[int, tuple[int, ...]], round: int
 ) -> None:
     n, shifts = drawn
@@ -92,13 +90,13 @@ def test_od_equi_dyn_takes_half_of_one_basis_matrix_each_round(
     assert any(np.allclose(matrix, choice, rtol=0, atol=1e-12) for choice in choices)
 
 
-def test_od_equi_dyn_takes_each_of_its_shifts() -> None:
+def test_od_equi_dyn_uses_each_of_its_shifts() -> None:
     topology = parse("od-equi-dyn:m=5", 30)
     assert len({topology.neighbors(0, round) for round in range(100)}) == 5
 
 
 def greedy(n: int, shift: int, start: int) -> dict[int, int]:
-    """Algorithm 3: from a start on, each free node pairs with the one a shift ahead, if free."""
+    """Algorithm 3: from *start* on, each free node pairs with the node *shift* ahead, if free."""
     partner: dict[int, int] = {}
     for step in range(n):
         node = (start + step) % n
@@ -132,11 +130,11 @@ def test_equi_dyn_draws_each_shift_and_each_start() -> None:
     possible = {
         tuple(sorted(greedy(10, shift, start).items())) for shift in shifts for start in range(10)
     }
-    met = {
+    drawn_pairings = {
         tuple((node, *topology.neighbors(node, round)) for node in range(10))
         for round in range(400)
     }
-    assert {tuple(pair for pair in pairs if len(pair) == 2) for pairs in met} == possible
+    assert {tuple(pair for pair in pairs if len(pair) == 2) for pairs in drawn_pairings} == possible
 
 
 @given(st.integers(2, 200), st.data())
@@ -153,10 +151,10 @@ def test_all_shifts_are_equally_likely() -> None:
 
 
 def test_one_more_node_changes_few_shifts() -> None:
-    def places(n: int) -> set[int]:
-        """The places on either side."""
+    def positions(n: int) -> set[int]:
+        """Return the shifts as signed positions."""
         shifts = draw_shifts(n, 6, 0)
         return {shift if shift <= n / 2 else shift - n for shift in shifts}
 
-    changed = [len(places(n + 1) - places(n)) for n in range(20, 120)]
+    changed = [len(positions(n + 1) - positions(n)) for n in range(20, 120)]
     assert sum(changed) < 0.1 * 6 * 100

@@ -1,4 +1,4 @@
-"""Random graphs that hardly change when a peer joins or leaves."""
+"""Random graphs that change little when a peer joins or leaves."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -22,53 +22,53 @@ def links(spec: str, live: list[str]) -> Links:
 
 
 def leaves(spec: str) -> Iterator[tuple[int, Links, Links, set[str]]]:
-    """For each leaver: links of others that are lost, new links, and its former neighbors."""
+    """Yield for each leaver: lost links of other peers, new links, and its former neighbors."""
     before = links(spec, LIVE)
-    for place in range(0, len(LIVE), 3):
-        gone = LIVE[place]
-        after = links(spec, [*LIVE[:place], *LIVE[place + 1 :]])
-        had = {other for link in before if gone in link for other in link} - {gone}
-        yield place, {link for link in before - after if gone not in link}, after - before, had
+    for index in range(0, len(LIVE), 3):
+        gone = LIVE[index]
+        after = links(spec, [*LIVE[:index], *LIVE[index + 1 :]])
+        former = {other for link in before if gone in link for other in link} - {gone}
+        yield index, {link for link in before - after if gone not in link}, after - before, former
 
 
 @pytest.mark.parametrize("d", [2, 4, 6])
 def test_each_cycle_of_a_regular_graph_closes_around_the_gap(d: int) -> None:
-    for _, lost, new, had in leaves(f"random-regular:d={d}"):
-        assert lost == set() and all(link <= had for link in new)
+    for _, lost, new, former in leaves(f"random-regular:d={d}"):
+        assert lost == set() and all(link <= former for link in new)
         # Fewer if a cycle closes over an existing link.
         assert len(new) <= d // 2 and (len(new) == 1 or d > 2)
 
 
 @pytest.mark.parametrize("d", [3, 5])
-def test_the_matching_of_an_odd_degree_changes_a_few_pairs(d: int) -> None:
+def test_a_leaver_changes_few_pairs_of_an_odd_degree_matching(d: int) -> None:
     levels = log2(len(LIVE))
     for _, lost, new, _ in leaves(f"random-regular:d={d}"):
         assert len(lost) <= levels and len(new) <= d // 2 + levels + 1
 
 
 @pytest.mark.parametrize("p", [0.01, 0.2, 0.5])
-def test_in_an_erdos_renyi_graph_only_the_ring_changes(p: float) -> None:
-    for place, lost, new, _ in leaves(f"erdos-renyi:p={p}"):
+def test_a_leaver_changes_only_the_ring_of_an_erdos_renyi_graph(p: float) -> None:
+    for index, lost, new, _ in leaves(f"erdos-renyi:p={p}"):
         assert lost == set()
-        assert new <= {frozenset((LIVE[place - 1], LIVE[(place + 1) % len(LIVE)]))}
+        assert new <= {frozenset((LIVE[index - 1], LIVE[(index + 1) % len(LIVE)]))}
 
 
 @pytest.mark.parametrize(("k", "p"), [(4, 0.0), (6, 0.0), (6, 0.3), (8, 1.0)])
-def test_a_small_world_moves_only_links_around_the_gap_and_to_it(k: int, p: float) -> None:
+def test_a_small_world_moves_only_links_near_the_gap(k: int, p: float) -> None:
     hops = k // 2
-    for place, lost, new, had in leaves(f"small-world:k={k},p={p}"):
-        around = {LIVE[(place + hop) % len(LIVE)] for hop in range(-hops, hops + 1)}
+    for index, lost, new, former in leaves(f"small-world:k={k},p={p}"):
+        around = {LIVE[(index + hop) % len(LIVE)] for hop in range(-hops, hops + 1)}
         assert all(link <= around for link in lost)
-        assert all(link <= around or link & had for link in new)
+        assert all(link <= around or link & former for link in new)
         assert len(lost) <= sum(range(hops))
-        assert len(new) <= sum(range(hops + 1)) + len(had)
+        assert len(new) <= sum(range(hops + 1)) + len(former)
 
 
 @pytest.mark.parametrize("m", [1, 2, 4])
-def test_in_a_scale_free_graph_only_peers_that_chose_the_leaver_choose_again(m: int) -> None:
-    for _, lost, new, had in leaves(f"scale-free:m={m}"):
+def test_only_neighbors_of_a_leaver_relink_in_a_scale_free_graph(m: int) -> None:
+    for _, lost, new, former in leaves(f"scale-free:m={m}"):
         assert lost == set()
-        assert all(link & had for link in new) and len(new) <= len(had)
+        assert all(link & former for link in new) and len(new) <= len(former)
 
 
 @pytest.mark.parametrize("d", range(2, 9))
@@ -86,7 +86,7 @@ def test_a_live_erdos_renyi_graph_has_the_number_of_links_given_by_p() -> None:
     assert abs(edges - 0.3 * pairs - 0.7 * 200) < 5 * (0.21 * pairs) ** 0.5
 
 
-def test_without_rewiring_a_small_world_is_the_strict_one() -> None:
+def test_a_live_small_world_without_rewiring_equals_the_strict_one() -> None:
     live, strict = over("small-world:k=6,p=0", 0, LIVE), parse("small-world:k=6,p=0", 40)
     assert np.array_equal(dense(live), dense(strict))
 
@@ -103,10 +103,10 @@ def test_a_live_scale_free_graph_has_hubs_and_m_links_for_each_newcomer() -> Non
     degrees = sorted((degree for _, degree in graph.degree), reverse=True)
     # Coinciding links count once.
     assert 0.9 * 2 * 400 < graph.number_of_edges() < 2 * 400
-    # 1 / sqrt(s) of the mean: about m sqrt(n) for the first, against m for the last.
+    # Degrees fall like 1 / sqrt(rank): about m sqrt(n) for the first peer, m for the last.
     assert degrees[0] > 10 * degrees[200]
 
 
-def test_in_a_series_of_joins_each_takes_two_links_from_the_others() -> None:
+def test_each_join_removes_at_most_two_links_of_other_peers() -> None:
     views = [links("random-regular:d=4", LIVE[:n]) for n in range(20, 41)]
     assert all(len(before - after) <= 2 for before, after in pairwise(views))

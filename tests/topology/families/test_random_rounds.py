@@ -1,4 +1,4 @@
-"""Random rounds: fair, fresh, and the same for all callers."""
+"""Random rounds are uniform, and different families draw different rounds."""
 
 from collections import Counter
 from itertools import combinations
@@ -12,7 +12,7 @@ from rumor.topology import parse
 from ..samples import dense, is_uniform
 
 
-def test_all_pairs_are_equally_likely_and_so_are_nodes_that_sit_out() -> None:
+def test_all_pairs_and_all_idle_nodes_are_equally_likely() -> None:
     matching = parse("random-matching", 7)
     rounds = [[matching.neighbors(node, round) for node in range(7)] for round in range(1500)]
     pairs = Counter(
@@ -36,7 +36,7 @@ def test_all_sets_of_targets_are_equally_likely(spec: str) -> None:
     assert is_uniform(targets, comb(5, 2))
 
 
-def test_groups_average_exactly() -> None:
+def test_random_groups_average_exactly() -> None:
     groups = parse("random-groups:m=4", 10)
     for round in range(20):
         matrix = dense(groups, round)
@@ -50,7 +50,7 @@ def test_families_do_not_draw_the_same_rounds() -> None:
     assert any(not np.array_equal(dense(matching, r), dense(pairs, r)) for r in range(3))
 
 
-def test_in_the_local_epidemic_a_receiver_averages_what_arrives() -> None:
+def test_a_receiver_averages_its_arrivals_in_the_local_epidemic() -> None:
     matrix = dense(parse("epidemic-local:s=3", 12), 5)
     for row in matrix:
         assert np.allclose(row[row > 0], 1 / np.count_nonzero(row))

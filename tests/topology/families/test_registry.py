@@ -1,4 +1,4 @@
-"""A family from outside is registered, parsed, built, analyzed, used on live peers, and removed."""
+"""A custom family is registered, parsed, built, analyzed, used on live peers, and removed."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ def band() -> Iterator[Family]:
 
 
 @pytest.mark.usefixtures("band")
-def test_a_family_from_outside_is_parsed_built_and_analyzed_like_any_other() -> None:
+def test_a_custom_family_is_parsed_built_and_analyzed_like_any_other() -> None:
     topology = parse("band:w=3", 16)
     assert topology.spec == "band:w=3" and topology.layout == "circle"
     assert sorted(topology.neighbors(0)) == [1, 2, 3, 13, 14, 15]

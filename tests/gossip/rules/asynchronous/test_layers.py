@@ -70,7 +70,7 @@ def test_a_ready_piece_is_pushed_once_and_the_rest_after_the_step() -> None:
     assert {envelope.body.step for envelope in scene.mail if isinstance(envelope.body, Push)} == {2}
 
 
-def test_nothing_is_mixed_during_a_step_and_no_neighbor_falls_two_versions_behind() -> None:
+def test_a_step_mixes_no_share_and_limits_pushes_to_a_lagging_neighbor() -> None:
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     assert pushed(scene.step("a")) == [0, 1, 2]
     scene.deliver(Push)

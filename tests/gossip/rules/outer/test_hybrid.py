@@ -135,7 +135,7 @@ def test_a_peer_without_reachable_local_peers_is_its_own_machine() -> None:
 
 
 @pytest.mark.extended
-def test_a_machine_that_has_finished_still_follows_the_others() -> None:
+def test_a_finished_machine_still_follows_the_others() -> None:
     steps = {"p03": 5, "p04": 5}
     crowd = Crowd(hybrid, 6, complete, host=machine_of, steps=lambda peer: steps.get(peer, 10**6))
     crowd.run(60.0)

@@ -122,6 +122,6 @@ def test_a_filter_is_parsed_with_or_without_its_parameter() -> None:
         ("nna:byzantine=nan", "it must be at least 0"),
     ],
 )
-def test_an_unknown_filter_is_refused_with_the_known_ones(spec: str, message: str) -> None:
+def test_an_unknown_filter_is_refused_with_the_known_names(spec: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_robust(spec)

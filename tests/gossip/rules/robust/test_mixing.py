@@ -16,7 +16,7 @@ from ...scene import Scene, only
 MEASURING = Requirements(whole=False, measures=True)
 
 
-def test_rules_that_measure_need_every_number() -> None:
+def test_rules_that_measure_distances_need_every_number() -> None:
     assert requirements_of(GoSGD(robust="clip:tau=1")).measures
     assert not requirements_of(GoSGD()).measures
     require_fit(GoSGD(robust="clip:tau=1"), "int8", 3, exact=True)
@@ -46,7 +46,7 @@ def shares_to_measure(scene: Scene, effects: list[object]) -> tuple[ShareId, ...
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-def test_a_measured_share_is_clipped_and_the_rest_returned(shards: int) -> None:
+def test_a_measured_share_is_clipped_and_the_rest_is_returned(shards: int) -> None:
     scene = arrived(shards=shards, rule=GoSGD(0.0, robust="clip:tau=1"))
     shares = shares_to_measure(scene, [*scene.step("b")])
     assert [share.shard for share in shares] == list(range(shards))
@@ -58,7 +58,7 @@ def test_a_measured_share_is_clipped_and_the_rest_returned(shards: int) -> None:
     assert sum(held) == 2 * ONE and held[1] == ONE + ONE // 11 >> 960 << 960
 
 
-def test_an_immeasurably_far_share_is_refused_and_the_next_is_measured() -> None:
+def test_a_share_at_infinite_distance_is_refused() -> None:
     scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
     (share,) = shares_to_measure(scene, [*scene.step("b")])
     scene.measured("b", {share: float("inf")})
@@ -139,7 +139,7 @@ def total(scene: Scene) -> int:
     return sum(a.weight + sum(o.escrow for o in a.outstanding.values()) for a in accounts)
 
 
-def test_nothing_is_mixed_before_three_votes_and_weight_stays_exact() -> None:
+def test_no_share_is_mixed_before_three_votes_and_weight_stays_exact() -> None:
     scene = crowd("clip")
     assert [mixed_fraction(scene, peer, far) for peer, far in (("b", 9.0), ("c", 1.0))] == [
         0.0,
@@ -154,7 +154,7 @@ def test_nothing_is_mixed_before_three_votes_and_weight_stays_exact() -> None:
 
 
 def test_byzantine_peers_that_push_first_are_no_majority() -> None:
-    """A neighbor that has not pushed yet counts like the nearest one that has."""
+    """A neighbor that has not pushed yet counts like the nearest neighbor that has."""
     scene = crowd("clip")
     pushed_distances = [("b", 100.0), ("c", 100.0), ("d", 1.0), ("b", 100.0), ("c", 100.0)]
     assert [mixed_fraction(scene, peer, far) for peer, far in pushed_distances[:2]] == [0.0, 0.0]
@@ -175,7 +175,7 @@ def test_a_flooding_peer_has_one_vote_and_a_limited_rate() -> None:
     assert total(scene) == 7 * ONE
 
 
-def test_a_peer_that_is_gone_has_no_vote() -> None:
+def test_a_peer_that_has_left_has_no_vote() -> None:
     scene = crowd("clip")
     for peer in "bcd":
         mixed_fraction(scene, peer, 1.0)

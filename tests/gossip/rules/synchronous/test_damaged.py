@@ -49,7 +49,9 @@ def test_robust_rounds_accept_the_weight_but_not_the_values() -> None:
 
 
 @pytest.mark.parametrize("make", [DPSGD, AllReduce])
-def test_other_rounds_end_and_name_the_faulty_peer(make: Callable[[], Rule]) -> None:
+def test_rounds_without_a_robust_filter_halt_and_name_the_faulty_peer(
+    make: Callable[[], Rule],
+) -> None:
     halts = only(deliver_shares(make()).step("b"), Halt)
     assert "a share of a has numbers that are not finite" in halts[0].reason
 

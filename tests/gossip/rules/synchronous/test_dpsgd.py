@@ -56,7 +56,7 @@ class Weighted:
 CYCLE = Weighted(0.25, 0.75)
 
 
-def test_a_peer_does_not_overwrite_a_vector_that_a_slow_neighbor_still_needs() -> None:
+def test_a_peer_keeps_a_vector_that_a_slow_neighbor_still_needs() -> None:
     """On a directed cycle a peer may be rounds ahead of its receivers."""
     weather = replace(BAD, loss=0.4)
     pace = {"p03": 1.0}
@@ -85,7 +85,7 @@ def test_impossible_weights_are_refused(
 
 
 @pytest.mark.extended
-def test_more_neighbors_than_the_staging_limit_do_not_deadlock() -> None:
+def test_more_neighbors_than_the_staging_limit_cause_no_deadlock() -> None:
     crowd = Crowd(rule, 8, complete, BAD, config=replace(CONFIG, staged_max=1))
     models = crowd.history(5)
     np.testing.assert_allclose(models[-1], models[-1][:1].repeat(8, 0), rtol=0, atol=1e-12)
@@ -120,7 +120,7 @@ def test_the_first_cause_is_named_if_peers_leave_one_after_another(seed: int) ->
     assert {reason[:8] for reason in halts(crowd)} == {"p00 died"}
 
 
-def test_a_later_incarnation_of_a_member_is_not_the_member() -> None:
+def test_a_later_incarnation_of_a_member_does_not_replace_it() -> None:
     crowd = Crowd(rule, 3, ring)
     crowd.run(100.0, steps=3)
     crowd.crash("p01")
@@ -170,7 +170,7 @@ def test_a_late_peer_gets_the_reason_why_it_cannot_join() -> None:
     assert latecomer.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE
 
 
-def test_peers_that_founded_one_swarm_separately_do_not_wait_for_each_other() -> None:
+def test_peers_that_founded_the_same_swarm_separately_halt() -> None:
     peers = Peers(rule=rule, config=CONFIG, rolls=(1, 1), step_s=lambda peer: 3.0)
     swarm = FuzzSwarm(7, peers, ("a", "b"), 2)
     swarm.run(1.2)

@@ -1,4 +1,4 @@
-"""Real sockets with keys: which machines are admitted, under which names, and revocations."""
+"""Real sockets with keys: admission of machines, their names, and revocations."""
 
 import socket as sockets
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def open_one(
+def open_transport(
     stack: ExitStack, keyring: Keyring | None, bind: str | None = "tcp://127.0.0.1:*"
 ) -> Transport:
     transport = Transport(bind, keyring=keyring)
@@ -42,59 +42,61 @@ def open_one(
 
 
 def pair(swarm: Swarm, stack: ExitStack, *names: str) -> tuple[Transport, Transport]:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in names or ("m1", "m2"))
+    one, two = (open_transport(stack, swarm.keyring(name)) for name in names or ("m1", "m2"))
     return one, two
 
 
-def place_of(transport: Transport) -> str:
+def keyed_address(transport: Transport) -> str:
     assert transport.keyring is not None and transport.address is not None
     return address_of(transport.keyring, transport.address)
 
 
 def run(*transports: Transport, until: Callable[[], bool]) -> list[tuple[bytes, bytes]]:
-    """Poll in turn until something holds; headers and keys of what came."""
-    came: list[tuple[bytes, bytes]] = []
+    """Poll in turn until a condition holds; return the header and key of each message."""
+    received: list[tuple[bytes, bytes]] = []
 
     def holds() -> bool:
         if until():
             return True
         for transport in transports:
-            came.extend((each.header, each.key) for each in transport.poll(0.005))
+            received.extend((each.header, each.key) for each in transport.poll(0.005))
         return False
 
     waiting.until(holds, poll_s=0)
-    return came
+    return received
 
 
-def hear(
-    there: Transport, *others: Transport, say: Callable[[], object], header: bytes = b""
+def receive_message(
+    receiver: Transport, *others: Transport, send: Callable[[], object], header: bytes = b""
 ) -> tuple[bytes, bytes]:
-    """Say something until the other end has heard it: this header, where others were said before,
-    which may still be on their way."""
-    came: list[tuple[bytes, bytes]] = []
+    """Send until *receiver* gets a message, and return it.
 
-    def heard() -> bool:
-        say()
-        polled = [(each.header, each.key) for each in there.poll(0.005)]
-        came.extend(each for each in polled if header in (b"", each[0]))
-        return bool(came)
+    With *header* earlier messages, which may still be in flight, are ignored.
+    """
+    received: list[tuple[bytes, bytes]] = []
 
-    run(*others, until=heard)
-    return came[0]
+    def has_arrived() -> bool:
+        send()
+        polled = [(each.header, each.key) for each in receiver.poll(0.005)]
+        received.extend(each for each in polled if header in (b"", each[0]))
+        return bool(received)
+
+    run(*others, until=has_arrived)
+    return received[0]
 
 
-def turned_away(one: Transport, other: Transport, place: str, word: str = "") -> str:
-    """The reason why the other end gets no answer, once it knows; none of its messages arrives."""
-    came = run(
-        one, other, until=lambda: not other.greet(place, [b"hi"]) and word in other.refusal(place)
+def refusal_reason(one: Transport, other: Transport, place: str, text: str = "") -> str:
+    """Return the reason for which *other* is refused; check that none of its messages arrives."""
+    received = run(
+        one, other, until=lambda: not other.greet(place, [b"hi"]) and text in other.refusal(place)
     )
-    assert not came
+    assert not received
     return other.refusal(place)
 
 
-def test_members_receive_messages_and_know_the_senders(swarm: Swarm, stack: ExitStack) -> None:
+def test_members_receive_messages_and_identify_the_senders(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
-    header, key = hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
+    header, key = receive_message(one, two, send=lambda: two.greet(keyed_address(one), [b"hi"]))
     assert two.keyring is not None and (header, key) == (b"hi", two.keyring.public)
     assert one.may_speak_as(key, "m2") and one.may_speak_as(key, "m2.sounder")
     assert not one.may_speak_as(key, "m1")
@@ -106,91 +108,92 @@ def test_a_machine_is_admitted_as_soon_as_the_roster_lists_it(
     swarm: Swarm, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, late = pair(swarm, stack, "m1", "m4")
-    place = place_of(one)
-    assert turned_away(one, late, place, "refuses")
+    place = keyed_address(one)
+    assert refusal_reason(one, late, place, "refuses")
     assert "is not in version 4 of the roster: its owner has revoked it, or has not" in caplog.text
     swarm.file("m1.roster")
-    hear(one, late, say=lambda: late.greet(place, [b"hi"]))
+    receive_message(one, late, send=lambda: late.greet(place, [b"hi"]))
     assert not late.refusal(place)
 
 
-def raw(stack: ExitStack, kind: int) -> "zmq.Socket[bytes]":
+def raw_socket(stack: ExitStack, kind: int) -> "zmq.Socket[bytes]":
     context = stack.enter_context(zmq.Context())
     socket = context.socket(kind)
     stack.callback(socket.close, 0)
     return socket
 
 
-def test_messages_of_a_stranger_without_keys_do_not_arrive(swarm: Swarm, stack: ExitStack) -> None:
+def test_messages_of_a_client_without_keys_do_not_arrive(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     assert one.address is not None
-    stranger = raw(stack, zmq.DEALER)
-    stranger.connect(one.address)
-    stranger.send(b"stranger")
-    assert hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))[0] == b"hi"
+    client = raw_socket(stack, zmq.DEALER)
+    client.connect(one.address)
+    client.send(b"stranger")
+    header, _ = receive_message(one, two, send=lambda: two.greet(keyed_address(one), [b"hi"]))
+    assert header == b"hi"
 
 
 @pytest.mark.extended
-def test_messages_of_a_stranger_with_its_own_key_do_not_arrive(
+def test_messages_of_a_client_with_an_unlisted_key_do_not_arrive(
     swarm: Swarm, stack: ExitStack
 ) -> None:
-    one = open_one(stack, swarm.keyring("m1"))
+    one = open_transport(stack, swarm.keyring("m1"))
     assert one.address is not None and one.keyring is not None
-    stranger = raw(stack, zmq.DEALER)
-    stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
-    stranger.setsockopt(zmq.CURVE_SERVERKEY, one.keyring.public)
-    stranger.connect(one.address)
-    stranger.send(b"hi")
+    client = raw_socket(stack, zmq.DEALER)
+    client.curve_publickey, client.curve_secretkey = zmq.curve_keypair()
+    client.setsockopt(zmq.CURVE_SERVERKEY, one.keyring.public)
+    client.connect(one.address)
+    client.send(b"hi")
     assert not run(one, until=lambda: any("is not in version 4" in why for why in one.refused))
 
 
 @pytest.mark.extended
-def test_bytes_that_are_not_a_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
+def test_bytes_that_are_no_handshake_do_not_disturb_members(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     port = int((one.address or "").rsplit(":", 1)[1])
-    with sockets.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE" + bytes(4096))
-        hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
+    with sockets.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE" + bytes(4096))
+        receive_message(one, two, send=lambda: two.greet(keyed_address(one), [b"hi"]))
 
 
 @pytest.mark.extended
-def test_a_machine_with_another_key_than_the_address_receives_nothing(
+def test_a_machine_whose_key_differs_from_the_address_receives_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = pair(swarm, stack)
     wrong = address_of(swarm.keyring("m3"), one.address or "")
-    assert "another key" in turned_away(one, two, wrong, "another")
+    assert "another key" in refusal_reason(one, two, wrong, "another")
 
 
 @pytest.mark.extended
-def test_a_peer_without_keys_is_recognized(swarm: Swarm, stack: ExitStack) -> None:
-    plain, two = open_one(stack, None), open_one(stack, swarm.keyring("m2"))
+def test_a_peer_without_keys_is_detected(swarm: Swarm, stack: ExitStack) -> None:
+    plain, two = open_transport(stack, None), open_transport(stack, swarm.keyring("m2"))
     place = address_of(swarm.keyring("m1"), plain.address or "")
-    assert "has no keys" in turned_away(plain, two, place, "keys")
+    assert "has no keys" in refusal_reason(plain, two, place, "keys")
 
 
 @pytest.mark.extended
 def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
-    plain = open_one(stack, None, bind=None)
+    plain = open_transport(stack, None, bind=None)
     assert one.address is not None
     unknown = f"tcp://{key_text(bytes(32))}@{one.address.removeprefix('tcp://')}"
     for _ in range(20):
         assert not two.greet(one.address, [b"hi"])
         assert not two.greet(unknown, [b"hi"])
-        assert not plain.greet(place_of(one), [b"hi"])
+        assert not plain.greet(keyed_address(one), [b"hi"])
         assert not [*one.poll(0.005), *two.poll(0.005), *plain.poll(0.005)]
     assert not one.refused
 
 
-def test_a_revoked_machine_is_cut_off_and_the_others_continue(
+def test_a_revoked_machine_is_disconnected_and_the_others_continue(
     swarm: Swarm, stack: ExitStack
 ) -> None:
-    one, two, three = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
-    place = place_of(one)
+    one, two, three = (open_transport(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
+    place = keyed_address(one)
     for each, name in ((two, "m2"), (three, "m3")):
         hi = name.encode()
-        key = hear(one, each, say=partial(each.greet, place, [hi]), header=hi)[1]
+        key = receive_message(one, each, send=partial(each.greet, place, [hi]), header=hi)[1]
         assert one.may_speak_as(key, name)
     before = one.address
     swarm.revoke("m2")
@@ -202,26 +205,27 @@ def test_a_revoked_machine_is_cut_off_and_the_others_continue(
         expelled.update(one.take_expelled())
         return bool(expelled)
 
-    # The revoked machine is not polled: being cut off does not depend on it.
+    # The revoked machine is not polled: its expulsion does not depend on it.
     run(until=has_expelled)
     assert expelled == {"m2"} and one.address == before
-    key = hear(one, three, say=lambda: three.greet(place, [b"again"]), header=b"again")[1]
+    again = partial(three.greet, place, [b"again"])
+    _, key = receive_message(one, three, send=again, header=b"again")
     assert three.keyring is not None and key == three.keyring.public
-    says_more = partial(two.greet, place, [b"more"])
-    heard = run(one, two, until=lambda: not says_more() and bool(two.refusal(place)))
-    # The third one's message may have been sent twice.
-    assert {who for _, who in heard} <= {key}
+    send_more = partial(two.greet, place, [b"more"])
+    messages = run(one, two, until=lambda: not send_more() and bool(two.refusal(place)))
+    # The message of the third machine may have been sent twice.
+    assert {sender for _, sender in messages} <= {key}
 
 
 @pytest.mark.extended
 def test_a_new_roster_reaches_machines_with_old_files(swarm: Swarm, stack: ExitStack) -> None:
-    one, two, three = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
+    one, two, three = (open_transport(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
     for each in (one, two, three):
         for other in (one, two, three):
             if each is not other:
-                each.meet(f"peer-{id(other)}", [place_of(other)])
-    hear(two, one, three, say=lambda: one.greet(place_of(two), [b"hi"]))
-    hear(three, one, two, say=lambda: two.greet(place_of(three), [b"hi"]))
+                each.meet(f"peer-{id(other)}", [keyed_address(other)])
+    receive_message(two, one, three, send=lambda: one.greet(keyed_address(two), [b"hi"]))
+    receive_message(three, one, two, send=lambda: two.greet(keyed_address(three), [b"hi"]))
     swarm.machine("m4")
     swarm.file("m1.roster")
     rings = [each.keyring for each in (one, two, three) if each.keyring is not None]
@@ -238,20 +242,20 @@ def test_an_unsigned_roster_is_refused_even_from_a_member(swarm: Swarm, stack: E
     forged = b"RMK\x01" + swarm.roster.text.encode().replace(b"version 4", b"version 9")
 
     def is_refused() -> bool:
-        told = two.greet(place_of(one), [forged])
-        return told and any("signature does not fit" in why for why in one.refused)
+        sent = two.greet(keyed_address(one), [forged])
+        return sent and any("signature does not fit" in why for why in one.refused)
 
     assert not run(one, two, until=is_refused)
     assert one.keyring is not None and one.keyring.roster.version == 4
 
 
 @pytest.mark.extended
-def test_without_the_key_handler_no_machine_is_admitted(swarm: Swarm, stack: ExitStack) -> None:
+def test_no_machine_is_admitted_without_the_key_handler(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
-    place = place_of(one)
+    place = keyed_address(one)
     curve = one._curve
     assert curve is not None
-    # Fail-closed: without the socket that answers, ZeroMQ itself refuses, though two is a member.
+    # Fail-closed: without a handler ZeroMQ refuses every machine, even a member.
     one._poller.unregister(curve.zap)
     curve.zap.close(0)
     curve.answer = lambda: None  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The file of a key, its names, and its signatures."""
+"""Key files, names of keys, and signatures."""
 
 import sys
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_a_key_is_read_back_from_its_file(path: Path) -> None:
     assert key.line == f"gpu-* {key_text(key.public)}"
 
 
-def test_a_key_file_is_readable_by_its_owner_only(path: Path) -> None:
+def test_a_key_file_is_readable_only_by_its_owner(path: Path) -> None:
     ADA.write(path)
     assert path.stat().st_mode & 0o777 == 0o600
     for mode in (0o640, 0o604, 0o620):
@@ -84,10 +84,10 @@ def test_invalid_peer_names_are_refused(name: str) -> None:
         Key.generate(name)
 
 
-def test_a_key_has_one_text() -> None:
+def test_a_key_has_a_unique_text() -> None:
     text = key_text(b"\xff" * 32)
     assert key_bytes(text) == b"\xff" * 32
-    # The last letter has two unused bits, so another letter would be a second text of the same key.
+    # The last character has two unused bits, so another one would give a second text of the key.
     for other in (text[:-1] + "9", text + "=", text[:-1], text.replace("_", "/"), "\xe4" * 43):
         with pytest.raises(ValueError, match="is not a key"):
             key_bytes(other)
@@ -101,20 +101,20 @@ def test_a_key_has_one_text() -> None:
         ("bob", "bobby", False),
         ("gpu-*", "gpu-1", True),
         ("gpu-*", "gpu", False),
-        ("*", "whoever", True),
+        ("*", "any-name", True),
     ],
 )
-def test_a_pattern_covers_names(pattern: str, name: str, covered: bool) -> None:
+def test_a_pattern_covers_matching_names(pattern: str, name: str, covered: bool) -> None:
     assert covers(pattern, name) is covered
 
 
-def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_cryptography_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
     with pytest.raises(ConfigError, match=r"pip install -e '\.\[keys\]'"):
         ADA.sign(b"")
 
 
-def test_a_stop_is_signed_by_the_owner_for_one_swarm_and_given_incarnations() -> None:
+def test_a_signed_stop_is_valid_for_one_swarm_and_its_incarnations() -> None:
     signed = signed_stop(ADA, SWARM, STOP)
     assert is_stop_signed(ADA.signs, SWARM, signed)
     assert not is_stop_signed(ADA.signs, bytes(15) + b"x", signed)

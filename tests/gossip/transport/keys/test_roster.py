@@ -1,4 +1,4 @@
-"""The machines that a roster admits, changes to it, and texts that are not one."""
+"""Rosters admit machines, record changes, and refuse invalid texts."""
 
 import itertools
 from pathlib import Path
@@ -30,21 +30,21 @@ def test_a_roster_is_read_back_from_its_text() -> None:
     assert roster.version == 2 and [*roster.machines.values()] == ["ada", "bob"]
 
 
-def test_it_admits_listed_machines_and_says_what_others_should_do() -> None:
+def test_a_roster_admits_listed_machines_and_advises_others() -> None:
     eve = Key.generate("eve-*")
     assert not with_bob().why_not(BOB)
-    told = f"rumor keys add ROSTER 'eve-*' {key_text(eve.public)} --key OWNER.key"
-    assert told in with_bob().why_not(eve)
+    advice = f"rumor keys add ROSTER 'eve-*' {key_text(eve.public)} --key OWNER.key"
+    assert advice in with_bob().why_not(eve)
 
 
-def test_a_key_that_is_added_again_gets_the_new_name() -> None:
+def test_a_key_that_is_added_again_is_renamed() -> None:
     roster = with_bob().with_machines(ADA, [("gpu-*", BOB.public)])
     assert [*roster.machines.values()] == ["ada", "gpu-*"] and roster.version == 3
 
 
 def test_a_machine_is_revoked_by_name_or_key() -> None:
-    for named in ("bob", key_text(BOB.public)):
-        after = with_bob().without(ADA, [named])
+    for name_or_key in ("bob", key_text(BOB.public)):
+        after = with_bob().without(ADA, [name_or_key])
         assert after.version == 3 and [*after.machines] == [ADA.public]
         assert "does not list it" in after.why_not(BOB)
 
@@ -56,7 +56,7 @@ def test_a_shared_name_revokes_both_machines_and_a_key_only_one() -> None:
     assert other.public in both.without(ADA, [key_text(BOB.public)]).machines
 
 
-def test_only_the_owner_changes_a_roster() -> None:
+def test_only_the_owner_can_change_a_roster() -> None:
     with pytest.raises(ConfigError, match="this key is bob's, and the roster's owner is ada"):
         with_bob().without(BOB, ["bob"])
     with pytest.raises(ConfigError, match="the roster's owner is"):
@@ -73,7 +73,7 @@ def test_invalid_names_and_too_many_machines_are_refused(monkeypatch: pytest.Mon
         with_bob().with_machines(ADA, [("eve", bytes(32))])
 
 
-def test_the_larger_version_wins_and_ties_resolve_alike_everywhere() -> None:
+def test_the_larger_version_wins_and_ties_resolve_the_same_everywhere() -> None:
     older = with_bob()
     newer = older.without(ADA, ["bob"])
     assert older.newest(newer) is newer and newer.newest(older) is newer
