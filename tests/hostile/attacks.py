@@ -196,7 +196,7 @@ def invalid_messages(run: Run) -> bool:
     for parts in (
         *([b""], [b"", b"", b""], [b"RMR"], [b"GET / HTTP/1.1\r\n\r\n"], [b"\0" * 2_000_000]),
         *([whole[:-1]], [whole + b"\0"], [whole[:4] + bytes(4) + whole[8:]], [whole] * 3),
-        *([whole[:3] + bytes([version]) + whole[4:]] for version in (0, 3, 5, 255)),
+        *([whole[:3] + bytes([version]) + whole[4:]] for version in (0, VERSION - 1, VERSION + 1, 255)),
         *(_packed(b"\x91" * 50_000), _packed(b"\xdd\xff\xff\xff\xff"), _packed(b"\xcf" * 9)),
     ):
         stranger.send(parts)
