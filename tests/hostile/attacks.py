@@ -193,10 +193,11 @@ def invalid_messages(run: Run) -> bool:
     stranger = run.stranger()
     whole = stranger.parts(m.Hello, stranger.hello(c.member(stranger.name)))[0]
     errors = run.v.peer.stats().counters.errors
+    versions = 0, VERSION - 1, VERSION + 1, 255
     for parts in (
         *([b""], [b"", b"", b""], [b"RMR"], [b"GET / HTTP/1.1\r\n\r\n"], [b"\0" * 2_000_000]),
         *([whole[:-1]], [whole + b"\0"], [whole[:4] + bytes(4) + whole[8:]], [whole] * 3),
-        *([whole[:3] + bytes([version]) + whole[4:]] for version in (0, VERSION - 1, VERSION + 1, 255)),
+        *([whole[:3] + bytes([version]) + whole[4:]] for version in versions),
         *(_packed(b"\x91" * 50_000), _packed(b"\xdd\xff\xff\xff\xff"), _packed(b"\xcf" * 9)),
     ):
         stranger.send(parts)
