@@ -94,6 +94,9 @@ class MemberTable:
         self._order: list[Known] | None = None
         self._outward: Set[PeerId] = frozenset()
         self._founders: dict[PeerId, Incarnation] = {}
+        self.strays: dict[PeerId, float] = {}
+        """Founders of the same roll call that are in another swarm, since they began with another
+        model; with the time until which this peer waits for each to join, seconds."""
 
     @property
     def phase(self) -> Phase:
@@ -108,7 +111,9 @@ class MemberTable:
         """True if all live peers, including this one, have taken their last step."""
         # Also those known from hearsay: this peer may reach some of them through others only.
         others = (k.member for k in self.known.values() if k.alive)
-        return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
+        if self.phase < Phase.FINISHED or any(m.phase < Phase.FINISHED for m in others):
+            return False
+        return all(until_s <= self._ticked_s for until_s in self.strays.values())
 
     def stepped(self, now: float) -> int:
         """Count an optimizer step of this peer; return those of all peers that ever existed."""
@@ -120,6 +125,11 @@ class MemberTable:
         """Note that this peer founds together with all peers that it knows."""
         self.clock.forget_others()
         self._founders = {id: known.member.incarnation for id, known in self.known.items()}
+
+    def forget_swarm(self) -> None:
+        """Forget the steps and the founders of the swarm that this peer gives up."""
+        self.clock.forget_others()
+        self._founders, self.strays = {}, {}
 
     def lockstep_total(self) -> int:
         """Return the steps of all peers, with as many for each running founder as for this one."""
@@ -380,6 +390,7 @@ class MemberTable:
         if direct:
             known.says(member, steps, now)
         self.known[member.id] = known
+        self.strays.pop(member.id, None)
         self._order = self._takers = None
         if not gone:
             self._changes += [Meet(member.id, member.addresses), PeerMet(member.id)]
@@ -404,6 +415,14 @@ class MemberTable:
         if member.addresses != before.addresses:
             self._takers = None
             self._changes.append(Meet(member.id, member.addresses))
+
+    def stray(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
+        """Note that a peer is in another swarm; return True if it was a member of this one."""
+        if self._founders.get(peer) == incarnation:
+            self.strays.setdefault(peer, now + self._config.found_s)
+        was_known = peer in self.known
+        self.disown(peer)
+        return was_known
 
     def disown(self, peer: PeerId) -> None:
         self.known.pop(peer, None)

@@ -167,7 +167,7 @@ class Joining:
             state.log.emit(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
-        table.clock.forget_others()
+        table.forget_swarm()
         state.table.advance(phase=Phase.SEEKING)
         self._founders = 1
         self._since_s, self._donor = now, None

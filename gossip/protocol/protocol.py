@@ -184,6 +184,12 @@ class Protocol:
         table = self.state.table
         return tuple(table.departed()) if isinstance(table, MemberTable) else ()
 
+    @property
+    def strays(self) -> tuple[PeerId, ...]:
+        """Founders of the same roll call that are in another swarm."""
+        table = self.state.table
+        return tuple(sorted(table.strays)) if isinstance(table, MemberTable) else ()
+
     def is_worth_waiting(self, since_s: float) -> bool:
         """Return True if a peer that still has to settle something was heard since then."""
         spoke = self.state.table.spoke_since

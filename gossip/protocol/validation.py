@@ -101,8 +101,7 @@ class MessageFilter:
             return True
         # It may have been met before it had a swarm: it is not a neighbor any more.
         assert isinstance(state.table, MemberTable)
-        if state.table.member(source) is not None:
-            state.table.disown(source)
+        if state.table.stray(source, envelope.source_incarnation, now):
             state.log.emit(Part(source))
         for shard_state in state.busy_shards:
             shard_state.outbox.on(source, EscrowEvent.DIED, now)
@@ -121,7 +120,7 @@ class MessageFilter:
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
             return False
-        young = state.table.phase <= Phase.TRAINING and not state.rooted
+        young = state.table.phase <= Phase.FINISHED and not state.rooted
         if not young or state.in_flight():
             return False
         if hello.rooted:
@@ -130,7 +129,7 @@ class MessageFilter:
         # asked count, or it would switch back and forth forever.
         they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
         since_s = now - state.config.stall_s
-        i_hold = state.table.phase is Phase.TRAINING or any(
+        i_hold = state.table.phase.takes_shares or any(
             state.table.spoke_since(peer, since_s)
             for peer in state.table.takers()
             if peer != state.table.id

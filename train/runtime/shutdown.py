@@ -4,7 +4,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -65,12 +65,12 @@ def merge(
         if stop.wait(nap_s(pace_s, merging=merging)):
             break
         runtime.step(trained=False, stop=stop)
-    result = runtime.look(_result)
+    result, strays = runtime.look(_result), runtime.look(lambda protocol: protocol.strays)
     if not result and runtime.look(
-        lambda p: len(p.table.live()) > 1 or p.agreement.distance is not None
+        lambda p: len(p.table.live()) > 1 or p.agreement.distance is not None or strays
     ):
         own_steps = runtime.look(lambda protocol: protocol.table.step)
-        _log.warning("merge ended without the average: %s", _why(result, own_steps))
+        _log.warning("merge ended without the average: %s", _why(result, own_steps, strays))
     elif result.missing:
         _log.info("the average is without %s", _steps(result.missing))
     return result
@@ -86,7 +86,7 @@ def _result(protocol: Protocol) -> MergeResult:
     distance = protocol.agreement.distance
     live, dead = protocol.table.live(), protocol.last_heard()[len(protocol.table.live()) - 1 :]
     return MergeResult(
-        complete=protocol.done and protocol.agreement.reached,
+        complete=protocol.done and protocol.agreement.reached and not protocol.strays,
         unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
         missing=_by_id([m for m in dead if m.phase in _HELD]),
         distance=distance if distance is not None and math.isfinite(distance) else None,
@@ -101,19 +101,24 @@ def _by_id(members: list[Member]) -> Mapping[str, int]:
     return dict(sorted((member.id, member.step) for member in members))
 
 
-def _why(result: MergeResult, own_steps: int) -> str:
+def _why(result: MergeResult, own_steps: int, strays: Sequence[str]) -> str:
     words = []
+    if strays:
+        words.append(
+            f"{', '.join(strays)} founded another swarm, with another initial model; make the same "
+            "model everywhere, for example by torch.manual_seed(0)"
+        )
     if result.unfinished:
         many = "are" if len(result.unfinished) > 1 else "is"
         words.append(
             f"{_steps(result.unfinished)} {many} not finished (this peer has taken {own_steps} "
             "steps); wait longer with timeout_s, or linger_s at the end of the block"
         )
-    elif result.distance is None:
+    elif result.distance is None and not strays:
         words.append(
             "time ran out before the models were compared; wait longer with timeout_s or linger_s"
         )
-    elif not result.missing:
+    elif result.distance is not None and not (result.missing or strays):
         words.append(
             f"two models are {result.distance:.2g} of their norm apart; wait longer with timeout_s "
             "or linger_s, or allow more with merge_tolerance"

@@ -194,3 +194,56 @@ def test_a_newcomer_that_changes_swarms_needs_every_shard_again() -> None:
     assert a.state.weight == 0
     assert Joined("c") not in copied("c", 1, OTHER_ANCHOR)
     assert Joined("c") in copied("c", 0, OTHER_ANCHOR)
+
+
+def roll_call(**anchors: bytes) -> Scene:
+    """Founders of one roll call that have these models, before they hear of one another's."""
+    scene = Scene()
+    for id, anchor in anchors.items():
+        scene.enter(id, anchor=anchor)
+    for id in anchors:
+        scene.join(id, *anchors.keys() - {id}, founders=len(anchors))
+    while any(scene.peers[id].phase is Phase.SEEKING for id in anchors):
+        scene.deliver(Hello)
+        for id in anchors:
+            if scene.peers[id].phase is Phase.SEEKING:
+                scene.wake(id)
+        scene.wait(0.1)
+    return scene
+
+
+@pytest.mark.parametrize("finished", ["", "a", "b", "ab"])
+def test_founders_with_different_models_become_one_swarm_however_short_their_training(
+    finished: str,
+) -> None:
+    scene = roll_call(a=SMALLER, b=LARGER)
+    scene.mail.clear()
+    for id in finished:
+        scene.finish(id)
+        scene.step(id, trained=False)
+    scene.run_for(10.0, turns=True)
+    a, b = scene.peers["a"], scene.peers["b"]
+    assert a.swarm == b.swarm == SMALLER and (a.account.burned, b.account.burned) == (0, ONE)
+    assert a.account.weight + b.account.weight == ONE and a.strays == b.strays == ()
+    for id in "ab":
+        scene.finish(id)
+    scene.run_for(5.0, turns=True)
+    scene.merge("a", "b")
+    assert a.agreement.reached and b.agreement.reached
+
+
+def test_a_founder_in_another_rooted_swarm_is_awaited_for_a_moment_and_remembered() -> None:
+    scene = roll_call(a=SMALLER, b=LARGER, c=SMALLER)
+    del scene.peers["b"]
+    scene.run_for(3.0)
+    scene.push("c", "a")
+    scene.deliver()
+    scene.mix_all("a")
+    a = scene.peers["a"]
+    for id in "ac":
+        scene.finish(id)
+    scene.deliver()
+    scene.send_hello("a", member("b", heartbeat=9), swarm=LARGER)
+    assert not a.merging and a.strays == ("b",)
+    scene.run_for(SMALL.found_s + 1.0)
+    assert a.merging and a.strays == ("b",)

@@ -17,8 +17,9 @@ from rumor.gossip.wire.messages import Phase
 from rumor.train import MergeResult, Peer, PeerConfig, load_task
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
+from rumor.train.runtime import shutdown
 
-from ...waiting import turning, until
+from ...waiting import LIMIT_S, turning, until
 from ..members import Member, accounts, linear, settings
 
 pytestmark = pytest.mark.live
@@ -83,6 +84,28 @@ def test_a_finished_peer_leaves_at_once_when_stopped() -> None:
             assert member.peer.stats().has_left and member.peer.stats().weight_units == 0
             until(lambda: founder.weight == 1.0)
         founder.leave()
+
+
+def test_founders_with_different_models_merge_into_one_after_a_single_step(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"founders": 2, "rendezvous": tmp_path, "linger_s": LIMIT_S}
+    models = linear(1.0), linear(2.0)
+    members = [
+        Member(Peer(model, settings(id, rule=GoSGD(p=1.0), **options)))
+        for id, model in zip("ab", models, strict=True)
+    ]
+    for member in members:
+        member.halt.set()  # after the step that it is in
+    for member in members:
+        member.end()
+        assert member.error is None and member.peer.merged is not None
+        assert member.peer.merged.complete and member.peer.merged.distance is not None
+    first, second = (model.weight for model in models)
+    assert (first - second).norm() <= 1e-3 * first.norm()
+
+
+def test_a_merge_without_a_founder_of_another_swarm_is_incomplete_and_says_why() -> None:
+    why = shutdown._why(MergeResult(complete=False), 4, ["b"])
+    assert why.startswith("b founded another swarm, with another initial model; make the same")
 
 
 class SetOnFirstWeight(threading.Event):

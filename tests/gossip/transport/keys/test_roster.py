@@ -94,7 +94,7 @@ def test_the_larger_version_wins_and_ties_resolve_the_same_everywhere() -> None:
     ],
 )
 def test_any_change_invalidates_the_owners_signature(before: str, after: str) -> None:
-    with pytest.raises(ValueError, match="signature does not fit"):
+    with pytest.raises(ValueError, match="signature does not match"):
         Roster.from_text(changed(before, after))
 
 
