@@ -243,7 +243,7 @@ def test_an_unsigned_roster_is_refused_even_from_a_member(swarm: Swarm, stack: E
 
     def is_refused() -> bool:
         sent = two.greet(keyed_address(one), [forged])
-        return sent and any("signature does not fit" in why for why in one.refused)
+        return sent and any("signature does not match" in why for why in one.refused)
 
     assert not run(one, two, until=is_refused)
     assert one.keyring is not None and one.keyring.roster.version == 4
