@@ -26,7 +26,7 @@ from ..effects.events import (
     ViewFull,
 )
 from ..types import Incarnation, PeerId
-from ..wire.messages import HEARTBEAT_MAX, Member, Phase
+from ..wire.messages import HEARTBEAT_MAX, Envelope, Member, Phase
 from .entry import RISES_TO_BELIEVE, Known
 from .progress import StepCounts
 
@@ -416,9 +416,14 @@ class MemberTable:
             self._takers = None
             self._changes.append(Meet(member.id, member.addresses))
 
-    def stray(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Note that a peer is in another swarm; return True if it was a member of this one."""
-        if self._founders.get(peer) == incarnation:
+    def founded_with(self, envelope: Envelope) -> bool:
+        """Return True if the sender is a founder of this peer's own roll call."""
+        return self._founders.get(envelope.source) == envelope.source_incarnation
+
+    def stray(self, envelope: Envelope, now: float) -> bool:
+        """Note that the sender is in another swarm; return True if it was a member of this one."""
+        peer = envelope.source
+        if self.founded_with(envelope):
             self.strays.setdefault(peer, now + self._config.found_s)
         was_known = peer in self.known
         self.disown(peer)

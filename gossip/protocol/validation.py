@@ -95,13 +95,13 @@ class MessageFilter:
 
     def _meet_other_swarm(self, envelope: Envelope, hello: Hello, now: float) -> bool:
         state, source = self._state, envelope.source
-        if self._must_yield(envelope.swarm, hello, now):
+        if self._must_yield(envelope, hello, now):
             self._joining.start_over(envelope.swarm, now)
             state.log.emit(SwarmGivenUp())
             return True
         # It may have been met before it had a swarm: it is not a neighbor any more.
         assert isinstance(state.table, MemberTable)
-        if state.table.stray(source, envelope.source_incarnation, now):
+        if state.table.stray(envelope, now):
             state.log.emit(Part(source))
         for shard_state in state.busy_shards:
             shard_state.outbox.on(source, EscrowEvent.DIED, now)
@@ -111,7 +111,7 @@ class MessageFilter:
             self._answer(envelope)
         return False
 
-    def _must_yield(self, theirs: bytes, hello: Hello, now: float) -> bool:
+    def _must_yield(self, envelope: Envelope, hello: Hello, now: float) -> bool:
         """Return True if this peer gives up its swarm, in which nothing was accepted.
 
         If neither side accepted anything, a founder's swarm stays; of two, that with the smaller
@@ -120,8 +120,11 @@ class MessageFilter:
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
             return False
-        young = state.table.phase <= Phase.FINISHED and not state.rooted
-        if not young or state.in_flight():
+        # What a peer has finished alone is given up only to meet a founder of its own roll call.
+        assert isinstance(state.table, MemberTable)
+        begins = state.table.phase <= Phase.TRAINING
+        begins |= state.table.phase is Phase.FINISHED and state.table.founded_with(envelope)
+        if not begins or state.rooted or state.in_flight():
             return False
         if hello.rooted:
             return True
@@ -134,7 +137,7 @@ class MessageFilter:
             for peer in state.table.takers()
             if peer != state.table.id
         )
-        return they_hold if they_hold is not i_hold else theirs < state.log.swarm
+        return they_hold if they_hold is not i_hold else envelope.swarm < state.log.swarm
 
     def _answer(self, envelope: Envelope, *, reply: bool = False) -> None:
         hello = self._joining.hello(reply=reply, alone=reply)

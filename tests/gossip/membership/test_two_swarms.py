@@ -247,3 +247,11 @@ def test_a_founder_in_another_rooted_swarm_is_awaited_for_a_moment_and_remembere
     assert not a.merging and a.strays == ("b",)
     scene.run_for(SMALL.found_s + 1.0)
     assert a.merging and a.strays == ("b",)
+
+
+def test_a_finished_peer_keeps_its_model_when_it_meets_a_stranger_of_another_swarm() -> None:
+    scene = Scene().founded("a", "b")
+    scene.finish("a")
+    effects = scene.send_hello("a", member("c"), swarm=OTHER_ANCHOR)
+    assert SwarmGivenUp() not in effects
+    assert (scene.peers["a"].account.weight, scene.peers["a"].swarm) == (ONE, ANCHOR)
