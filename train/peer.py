@@ -313,11 +313,11 @@ class Peer:
     def register(self, **objects: Stateful) -> None:
         """Save the state of these objects in checkpoints; after `resume`, restore it now.
 
-        They have ``state_dict`` and ``load_state_dict``, such as an optimizer or a scheduler.
+        They have ``state_dict`` and ``load_state_dict``, such as an optimizer or a scheduler. A peer
+        that keeps no checkpoints accepts them too, so that a script works with and without a folder.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
-            LocalProtocolError: No checkpoints are kept.
         """
         if self._group is not None:
             objects = {name: SpreadState(each, self._model) for name, each in objects.items()}

@@ -104,7 +104,6 @@ class PeerFolder:
 
     def register(self, objects: Mapping[str, Stateful]) -> None:
         """Save the state of further objects, and restore it now, see `Peer.register`."""
-        self._required()
         for name, each in objects.items():
             if not isinstance(each, Stateful):
                 raise ConfigError(f"{name} cannot be kept: it has no state_dict to save and load")

@@ -116,9 +116,10 @@ def test_objects_registered_after_resuming_must_fit_the_state(tmp_path: Path) ->
 
 
 @pytest.mark.extended
-def test_checkpoint_calls_are_refused_without_a_folder() -> None:
+def test_without_a_folder_objects_are_registered_and_checkpoints_refused() -> None:
     peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0))
-    for call in (peer.resume, peer.register, peer.save_checkpoint):
+    peer.register(optimizer=torch.optim.SGD([torch.zeros(1, requires_grad=True)]))
+    for call in (peer.resume, peer.save_checkpoint):
         with pytest.raises(LocalProtocolError):
             call()
     with peer:
