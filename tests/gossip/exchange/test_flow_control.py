@@ -158,6 +158,9 @@ def test_the_timeout_follows_round_trips() -> None:
     for _ in range(200):
         link.answered(0.1)
     assert 0.1 <= link.timeout_s < 0.101
+    link.answered(0.9)
+    assert link.roundtrip_s == pytest.approx(0.1 + 0.8 / 8)
+    assert link.timeout_s == pytest.approx(0.2 + 4 * 0.8 / 4, abs=1e-3)
 
 
 @pytest.mark.extended

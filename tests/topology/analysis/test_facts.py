@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from rumor.topology import Topology, TopologyError, facts, parse
 from rumor.topology.analysis.spectral import balance, rate_of_fixed, rounds_to_a_thousandth
 from rumor.topology.schedules.mixing import edges, metropolis, uniform
-from rumor.topology.schedules.schedule import Fixed
+from rumor.topology.schedules.schedule import Fixed, RandomCirculant
 
 from ..samples import product
 
@@ -180,6 +180,19 @@ def test_push_sum_on_digraphs_counts_deviations_by_stationary_weights(
     scaled = dense * root[None, :] / root[:, None] - np.outer(root, root)
     stretch = np.linalg.norm(scaled, 2) ** (2 / len(rounds))
     assert rate.contraction == pytest.approx(stretch, abs=1e-9)
+
+
+@pytest.mark.parametrize("spec", ["equi-dyn", "od-equi-dyn"])
+def test_the_second_eigenvalue_of_random_circulants_is_that_of_the_mean_over_turns(
+    spec: str,
+) -> None:
+    topology = parse(spec, 12)
+    assert isinstance(topology.schedule, RandomCirculant)
+    drawn = [matrix.toarray() for matrix in topology.schedule.representatives()]
+    turned = [np.roll(matrix, (turn, turn), (0, 1)) for matrix in drawn for turn in range(12)]
+    moduli = np.sort(np.abs(np.linalg.eigvals(np.mean(turned, axis=0))))
+    assert moduli[-1] == pytest.approx(1.0) and moduli[-2] < 0.999
+    assert facts(topology).second_eigenvalue == pytest.approx(moduli[-2], abs=1e-9)
 
 
 def test_a_de_bruijn_digraph_is_exact_after_log2_n_rounds() -> None:
