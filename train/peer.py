@@ -313,8 +313,8 @@ class Peer:
     def register(self, **objects: Stateful) -> None:
         """Save the state of these objects in checkpoints; after `resume`, restore it now.
 
-        They have ``state_dict`` and ``load_state_dict``, such as an optimizer or a scheduler. A peer
-        that keeps no checkpoints accepts them too, so that a script works with and without a folder.
+        They have ``state_dict`` and ``load_state_dict``, such as an optimizer or a scheduler. This
+        has no effect if the peer keeps no checkpoints.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.

@@ -1,10 +1,8 @@
 """Live peers in one process, over real ZeroMQ on the loopback interface."""
 
 import math
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -56,20 +54,14 @@ def test_another_model_is_refused_with_the_first_difference(founder: Member) -> 
     founder.peer.step()
 
 
-def test_a_member_warns_of_another_process_with_its_name(
+def test_a_second_process_with_the_name_of_a_member_is_refused_and_reported(
     founder: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = Peer(linear(0.0), settings("a", join=(founder.address,), join_timeout_s=LIMIT_S))
-
-    def search() -> None:
-        with suppress(TransportError):  # the search is stopped
-            other.start()
-
-    searching = threading.Thread(target=search)
-    searching.start()
-    until(lambda: "a cannot be one of this swarm: another process has this" in caplog.text)
-    other._stop.set()
-    searching.join()
+    other = Peer(linear(0.0), settings("a", join=(founder.address,)))
+    with pytest.raises(IncompatiblePeer, match="cannot join a: another process has this peer's"):
+        other.start()
+    assert "a cannot be one of this swarm: another process has this" in caplog.text
+    assert founder.peer.members == ("a",) and founder.peer.weight == 1.0
 
 
 @pytest.mark.parametrize("rows", [3, 1_000_000])  # of 20 MB, the first frames are sent early

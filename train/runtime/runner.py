@@ -557,8 +557,8 @@ class PeerRuntime:
             envelope, check = self._read(received)
             body = envelope.body
             own, life = self.protocol.account.life, (envelope.source, envelope.source_incarnation)
-            if life[0] == own[0] and life > own:
-                self._events.tell(PeerRefused(envelope.source, _NAMESAKE))
+            if life[0] == own[0] and isinstance(body, Hello):
+                self._meet_namesake(envelope, body, received)
             if isinstance(body, Inquire | Status | Fetch | Excerpt):
                 if isinstance(body, Inquire) and self._desk is not None:
                     awaits = self._awaited if self._is_waiting else ()
@@ -588,6 +588,19 @@ class PeerRuntime:
         # A share wakes the training thread when it is complete and was inspected.
         if not isinstance(body, _IN_BETWEEN):
             self._ready.set()
+
+    def _meet_namesake(self, envelope: Envelope, hello: Hello, received: Received) -> None:
+        """Tell the one that started later, which asks, that another process has its name."""
+        life = envelope.source, envelope.source_incarnation
+        refused = PeerRefused(envelope.source, _NAMESAKE)
+        if life < self.protocol.account.life:
+            if self.look(lambda protocol: protocol.phase) <= Phase.JOINING:
+                self._hear(refused)
+        elif life > self.protocol.account.life:
+            self._events.tell(refused)
+            if hello.reply:
+                me = self.look(lambda protocol: protocol.table.me)
+                self._reply(envelope, received, Hello(members=(me,), rooted=False, reply=False))
 
     def _read(self, received: Received) -> tuple[Envelope, int]:
         """Parse a message; return it with the checksum that its frame must have.
