@@ -120,7 +120,7 @@ class MessageFilter:
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
             return False
-        # What a peer has finished alone is given up only to meet a founder of its own roll call.
+        # A model that was finished alone is given up only for a founder of the same roll call.
         assert isinstance(state.table, MemberTable)
         begins = state.table.phase <= Phase.TRAINING
         begins |= state.table.phase is Phase.FINISHED and state.table.founded_with(envelope)

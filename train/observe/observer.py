@@ -351,7 +351,7 @@ class Observer:
         try:
             envelope, _ = decode_header(received.header)
         except IncompatiblePeer as error:
-            # The peer then learns why it gets no answer.
+            # Noted, so that `why_silent` can say why this peer does not answer.
             self._transport.reject(received, str(error), ())
             return
         except RemoteProtocolError:

@@ -183,8 +183,8 @@ def _read(
     Calls *tell* with the part that has arrived, in [0, 1].
 
     Returns:
-        The parts that were read; for each shard, the weight that the peer held, in quanta, and the
-        bytes in the form `COPIED`, uint8.
+        A description of the peer; for each shard, the weight that it held, in quanta, and its
+        numbers in the form `COPIED`, uint8.
     """
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # The peer's bytes, sums in float64, and the result; the peer may claim any size.

@@ -106,7 +106,7 @@ class SwarmStop:
             time.sleep(max(0.0, round_s - now))
 
     def _request(self) -> Stop:
-        # Those that are done close once a request no longer names them.
+        # A peer that is done closes once a request no longer names it.
         named = (peer for peer in self.peers.values() if peer.end != "done")
         lives = tuple((peer.id, peer.incarnation) for peer in named)
         request = Stop(lives[:LIVES_MAX])

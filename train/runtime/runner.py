@@ -590,7 +590,7 @@ class PeerRuntime:
             self._ready.set()
 
     def _meet_namesake(self, envelope: Envelope, hello: Hello, received: Received) -> None:
-        """Tell the one that started later, which asks, that another process has its name."""
+        """Tell the process that started later that another one has its name."""
         life = envelope.source, envelope.source_incarnation
         refused = PeerRefused(envelope.source, _NAMESAKE)
         if life < self.protocol.account.life:
