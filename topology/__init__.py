@@ -5,7 +5,6 @@ import typing
 from ..gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .advise import Advice, advise
     from .analysis.facts import Facts, facts
     from .errors import TopologyError
     from .families.registry import FAMILIES
@@ -18,14 +17,12 @@ __all__ = [
     "Facts",
     "Topology",
     "TopologyError",
-    "advise",
     "facts",
     "over",
     "parse",
 ]
 
 _HOMES = {
-    "advise": ("Advice", "advise"),
     "analysis.facts": ("Facts", "facts"),
     "errors": ("TopologyError",),
     "families.registry": ("FAMILIES",),
@@ -34,5 +31,5 @@ _HOMES = {
 }
 
 
-# A peer needs neither advice nor facts.
+# A peer needs no facts.
 _be_lazy(__name__, _HOMES)

@@ -1,21 +1,18 @@
 """``rumor topology``: who pushes to whom, and what follows from it."""
 
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import listed, setting
 from ...topology import TopologyError, facts, parse
-from ...topology.advise import Advice
 from ...topology.families.registry import FAMILIES
 from ...topology.spec import read
 from ..errors import not_written
@@ -30,7 +27,7 @@ N_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyConfig:
-    """The topology to show, or the request to list or rank all."""
+    """The topology to show, or the request to list all."""
 
     nodes: int | None = setting(
         None,
@@ -53,15 +50,6 @@ class TopologyConfig:
 
     list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
 
-    advise: bool = setting(
-        False,
-        "Rank families for N and a degree by synchronous averaging: all nodes average in rounds, "
-        "as under dpsgd. For other rules, and for your machines, use `rumor advise`.",
-        brief="Rank families by synchronous averaging.",
-    )
-
-    degree: int | None = setting(None, "Maximum pushes of a node in a round.", low=1, metavar="D")
-
 
 @options_of(Source(TopologyConfig))
 def topology(
@@ -75,17 +63,14 @@ def topology(
 ) -> None:
     """Show who pushes to whom in a topology, and how fast it mixes.
 
-    --list shows all topologies; --advise ranks them by how fast they average in synchronous
-    rounds. `rumor advise` compares topologies under the rule and on the machines
+    --list shows all topologies. `rumor advise` compares them under the rule and on the machines
     that you have.
     """
     config = TopologyConfig(**settings)
-    if [spec is not None, config.list_all, config.advise].count(True) != 1:
-        raise ConfigError("give a topology, or --list, or --advise, and only one of them")
+    if (spec is not None) == config.list_all:
+        raise ConfigError("give a topology or --list, and only one of them")
     if spec is not None:
         _show_facts(spec, config, as_json=as_json)
-    elif config.advise:
-        _show_advice(config, as_json=as_json)
     elif as_json:
         print_json({"families": _families_as_json()})
     else:
@@ -128,23 +113,6 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
             print(f"\nPicture: {config.draw}")
 
 
-def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
-    from ...topology.advise import advise
-
-    n, degree = config.nodes, config.degree
-    if n is None or degree is None:
-        raise ConfigError("--advise needs -n, how many nodes, and --degree, pushes in a round")
-    several = advise(n, degree, seed=config.seed)
-    if as_json:
-        advice = [
-            asdict(each) | {"fits": each.fits, "facts": each.facts and each.facts.as_json()}
-            for each in several
-        ]
-        print_json({"n": n, "degree": degree, "advice": advice})
-    else:
-        _print_advice(n, degree, several)
-
-
 def _print_families(console: Console) -> None:
     form = "name or name:key=value,key=value, as in torus:rows=4,cols=8 or base-k:k=2"
     console.print(Text(f"\nA topology is written as {form}.\n"))
@@ -170,43 +138,3 @@ def _families_as_json() -> list[dict[str, Any]]:
         }
         for name, family in FAMILIES.items()
     ]
-
-
-def _print_advice(n: int, degree: int, several: Sequence[Advice]) -> None:
-    console = Console()
-    fitting = [advice for advice in several if advice.facts is not None]
-    console.print()
-    title = f"n = {n}, at most {degree} pushes of a node in a round"
-    console.print(Text(title, style="bold"))
-    if fitting:
-        legend = (
-            "rounds of synchronous averaging until disagreement is down to a thousandth; messages "
-            "of a node until then"
-        )
-        console.print(Text(legend, style="dim"))
-        console.print(_ranked(fitting))
-    if len(fitting) < len(several):
-        console.print(Text("\nThese do not fit:", style="bold"))
-        rest = plain_table("", "", header=False)
-        for advice in several[len(fitting) :]:
-            rest.add_row(Text(advice.spec), Text(advice.why))
-        console.print(rest)
-    hosts = f'rumor advise --hosts "{n}x machine" --rule gosgd'
-    console.print(Text(f"\nFor a rule that does not average in rounds: {hosts}"))
-
-
-def _ranked(fitting: Sequence[Advice]) -> Table:
-    table = plain_table("topology", ">rounds", ">messages", "why")
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
-    for advice in fitting:
-        assert advice.facts is not None
-        rounds = advice.facts.rounds_to_1e_3
-        each = advice.facts.messages_per_round / advice.facts.n
-        cells = [
-            advice.spec,
-            "never" if rounds is None else f"{rounds:,}",
-            "-" if rounds is None else f"{rounds * each:,.0f}",
-            advice.why,
-        ]
-        table.add_row(*(Text(cell) for cell in cells))
-    return table

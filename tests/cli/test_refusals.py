@@ -92,8 +92,6 @@ REFUSED = {
         ("spanning-tree:of=hosts:sizes=9999999x2", "10,000,001 nodes is too large"),
         ("ring --list", "only one of them"),
         ("", "give a topology"),
-        ("--advise --degree 2", "needs -n"),
-        ("--advise -n 8", "and --degree"),
     ],
     "calibrate": [
         ("nowhere", "which does not exist, is not the folder of a live run"),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..schedules.schedule import Fixed
-from .family import Family, count, counts, whole
+from .family import Family, count, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -177,6 +177,5 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(count("k", 1),),
         limits={"k": -1},
         fallback="k is at most n - 1",
-        candidates=counts("k"),
     ),
 }

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..hashing import blend, key
 from ..schedules.cayley import Cayley, Step, around, circulant
 from ..schedules.schedule import Schedule
-from .family import Family, Site, Values, count, counts, whole
+from .family import Family, Site, Values, count, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -167,16 +167,8 @@ def _shifts(site: Site, values: Values) -> tuple[int, ...]:
     return draw_shifts(site.n, min(whole(values, "m"), site.n - 1), site.seed)
 
 
-def _pools(n: int, degree: int) -> Iterable[str]:
-    # One of the shifts is drawn each round, so that their number costs no pushes.
-    powers = [2**power for power in range((n - 1).bit_length())]
-    return [f"m={m}" for m in (*powers, n - 1) if m < n]
-
-
-def _family(
-    summary: str, schedule: Callable[[int, tuple[int, ...], int], Schedule], *, is_drawn: bool
-) -> Family:
-    """Make a family of shifts: all of them at once, or one *drawn* each round."""
+def _family(summary: str, schedule: Callable[[int, tuple[int, ...], int], Schedule]) -> Family:
+    """Make a family of shifts: all of them at once, or one drawn each round."""
     return Family(
         summary=summary,
         source="Song et al., NeurIPS 2022",
@@ -185,7 +177,6 @@ def _family(
         parameters=(count("m", 2),),
         limits={"m": -1},
         fallback="m is at most n - 1; one peer more or less leaves most shifts as they are",
-        candidates=_pools if is_drawn else counts("m"),
     )
 
 
@@ -193,21 +184,17 @@ FAMILIES: Mapping[str, Family] = {
     "equi-static": _family(
         "m random shifts of a cycle, both ways (U-EquiStatic)",
         lambda n, shifts, _: equi_static(n, shifts, one_way=False),
-        is_drawn=False,
     ),
     "d-equi-static": _family(
         "m random shifts of a cycle, one way (D-EquiStatic)",
         lambda n, shifts, _: equi_static(n, shifts, one_way=True),
-        is_drawn=False,
     ),
     "equi-dyn": _family(
         "pairs along one of m shifts, drawn each round (OU-EquiDyn)",
         lambda n, shifts, seed: BasisMatching(n=n, shifts=shifts, seed=seed),
-        is_drawn=True,
     ),
     "od-equi-dyn": _family(
         "one push along one of m shifts, drawn each round (OD-EquiDyn)",
         lambda n, shifts, seed: BasisPush(n=n, shifts=shifts, seed=seed),
-        is_drawn=True,
     ),
 }

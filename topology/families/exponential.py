@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ..schedules.cayley import Cayley, Step, circulant
 from ..schedules.schedule import Schedule
 from .base_k import base_k
-from .family import Family, Site, Values, count, counts, whole
+from .family import Family, Site, Values, count, whole
 from .lattices import dimensions
 
 __all__ = [
@@ -78,7 +78,6 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(count("p", 2),),
         limits={"p": -1},
         fallback="p is at most n - 1",
-        candidates=counts("p"),
     ),
     "hypercube-matching": Family(
         summary="pairs along one dimension of a hypercube each round; n a power of 2",
@@ -88,6 +87,5 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_hypercube_matching,
         fallback="base-k:k=1, which is these matchings at powers of 2, and pairs that are exact "
         "for any other n",
-        needs="needs a power of 2",
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,13 +13,11 @@ from ..schedules.schedule import Schedule
 __all__ = [
     "Build",
     "Built",
-    "Candidates",
     "Family",
     "Layout",
     "Site",
     "Values",
     "count",
-    "counts",
     "whole",
 ]
 
@@ -54,9 +52,6 @@ class Site:
 Build = Callable[[Site, Values], Built | Schedule]
 """Builds a graph from the values of all parameters."""
 
-Candidates = Callable[[int, int], Iterable[str]]
-"""Parameters worth trying for n nodes and a degree, as in a spec; the plainest first."""
-
 
 # Compared by identity: registering a family again makes another one.
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -82,10 +77,6 @@ class Family:
     """Parameters whose value is a spec of its own."""
     check: Callable[[Values], None] = lambda _: None
     """Raises TopologyError if parameters do not go together, whatever n is."""
-    candidates: Candidates | None = lambda n, degree: ("",)
-    """Parameters that the advisor tries; None for a family of one particular network."""
-    needs: str = ""
-    """The condition on n, in words for the advisor; empty if any n is fine."""
 
     def strict(self, site: Site, values: Values) -> Built:
         """Build as specified; raise TopologyError if n and the parameters do not fit."""
@@ -117,20 +108,3 @@ def count(name: str, default: int, *, low: int = 1) -> Parameter:
 def whole(values: Values, name: str) -> int:
     """Return the value of a parameter that is a whole number."""
     return int(values[name])
-
-
-# Whole numbers up to this are all tried; above, each is a quarter larger than the one before.
-_ALL_UP_TO = 12
-
-
-def counts(name: str, least: int = 1, more: int = 0) -> Candidates:
-    """Return candidates for a parameter that counts neighbors, up to the degree and *more*."""
-
-    def choose(n: int, degree: int) -> Iterable[str]:
-        most = max(least, min(degree + more, n - 1 + more))
-        values = list(range(least, min(most, _ALL_UP_TO) + 1)) or [least]
-        while values[-1] < most:
-            values.append(min(most, values[-1] * 5 // 4))
-        return [f"{name}={value}" for value in values]
-
-    return choose

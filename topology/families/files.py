@@ -149,6 +149,5 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_file,
         fallback="edges among live peers, weighted by degrees; parts that are cut off, and "
         "peers that the file does not know, are joined in a ring through their first ids",
-        candidates=None,
     ),
 }

@@ -94,6 +94,5 @@ FAMILIES: Mapping[str, Family] = {
         live=lambda site, values: _linked(resize(_sizes_of(values), site.n), values),
         fallback="hosts are runs of sorted ids and keep their proportions; an empty one is left "
         "out",
-        candidates=None,
     ),
 }

@@ -3,7 +3,7 @@
 If n does not fit, a live view builds the nearest graph that exists for every n.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from math import isqrt, prod
 from operator import add
@@ -264,11 +264,6 @@ def _check_moshpit(values: Values) -> None:
         )
 
 
-def _moshpits(n: int, degree: int) -> Iterable[str]:
-    dimensions = range(2, max(2, n.bit_length()) + 1)
-    return [f"d={d}" for d in dimensions if _least_side(n, {"d": d}) <= degree + 1]
-
-
 def _rows_and_columns(low: int) -> tuple[Parameter, ...]:
     return tuple(
         Parameter(name=name, kind=int, low=low, otherwise="nearest to a square")
@@ -313,7 +308,6 @@ FAMILIES: Mapping[str, Family] = {
         size=_size_of_box,
         live=lambda site, values: _grid_of(site.n, _columns(site.n, values)),
         fallback=f"{_ROWS}; the last row is shorter",
-        needs="needs n = rows x cols",
     ),
     "torus": Family(
         summary="rows and columns that wrap around",
@@ -325,7 +319,6 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_torus,
         fallback=f"{_ROWS}: a torus where they fit n, else a cycle with chords as long as a row, "
         "of the same degree and about the same diameter",
-        needs="needs n = rows x cols",
     ),
     "hypercube": Family(
         summary="numbers that differ in one bit; n a power of 2",
@@ -335,7 +328,6 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_hypercube,
         fallback="the incomplete hypercube (Katseff 1988): the next larger one without the nodes "
         "that are not there; undirected still, of degree and diameter at most ceil(log2 n)",
-        needs="needs a power of 2",
     ),
     "moshpit": Family(
         summary="cells of a box; lines along one axis after another average exactly",
@@ -349,6 +341,5 @@ FAMILIES: Mapping[str, Family] = {
         live=_live_moshpit,
         fallback="any number of peers will do; side grows where cells are too few",
         check=_check_moshpit,
-        candidates=_moshpits,
     ),
 }

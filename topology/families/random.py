@@ -21,7 +21,7 @@ from ..errors import TopologyError
 from ..hashing import Words, blend, key, shuffled
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Family, Site, Values, count, counts, whole
+from .family import Family, Site, Values, count, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -266,8 +266,6 @@ FAMILIES: Mapping[str, Family] = {
         fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
         "for odd d (Law and Siu 2003): two peers have one neighbor less where cycles share a "
         "link, and so has a peer that the matching leaves out",
-        candidates=counts("d"),
-        needs="needs n x d to be even",
     ),
     "erdos-renyi": Family(
         summary="each pair with probability p, drawn again until connected",
@@ -298,7 +296,6 @@ FAMILIES: Mapping[str, Family] = {
         live=lambda site, values: small_world_live(site, whole(values, "k"), float(values["p"])),
         fallback="links are rewired by the hash of ids; those to the nearest stay, so that all are "
         "connected",
-        candidates=counts("k", 2),
     ),
     "scale-free": Family(
         summary="newcomers link to m earlier nodes, mostly to popular ones: hubs",
@@ -310,6 +307,5 @@ FAMILIES: Mapping[str, Family] = {
         live=lambda site, values: scale_free_live(site, whole(values, "m")),
         fallback="peers come in the order of their hash and choose earlier ones with the "
         "probability that they have on average in the model",
-        candidates=counts("m"),
     ),
 }

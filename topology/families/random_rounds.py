@@ -14,7 +14,7 @@ from ..hashing import blend, distinct, key, shuffled
 from ..schedules.cayley import Cayley, circulant
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Family, count, counts, whole
+from .family import Family, count, whole
 from .lattices import complete
 
 if TYPE_CHECKING:
@@ -183,7 +183,6 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(count("m", 4, low=2),),
         limits={"m": 0},
         fallback="groups that differ by one peer at most",
-        candidates=counts("m", 2, more=1),
     ),
     "epidemic": Family(
         summary="s random targets each round, and each node hears from s (EL-Oracle)",
@@ -193,7 +192,6 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(count("s", 2),),
         limits={"s": -1},
         fallback="s is at most n - 1",
-        candidates=counts("s"),
     ),
     "epidemic-local": Family(
         summary="s targets that each node draws alone; receivers average what arrives (EL-Local)",
@@ -205,6 +203,5 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(count("s", 2),),
         limits={"s": -1},
         fallback="s is at most n - 1",
-        candidates=counts("s"),
     ),
 }

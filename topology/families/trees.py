@@ -21,9 +21,6 @@ __all__ = ["FAMILIES", "spanning_tree", "tree"]
 # Each root costs a search of the whole graph; a few suffice if there is a center to be found.
 ROOTS_MAX = 8
 
-_INSIDE = ("torus", "grid", "random-regular:d=3", "exponential")
-"""Graphs in which the advisor looks for a spanning tree."""
-
 
 def tree(n: int) -> Fixed:
     """The complete binary tree in level order: the parent of node i is (i - 1) // 2."""
@@ -93,6 +90,5 @@ FAMILIES: Mapping[str, Family] = {
         ),
         joins=("of",),
         fallback="a tree inside what the other topology falls back to",
-        candidates=lambda n, degree: [f"of={inner}" for inner in _INSIDE],
     ),
 }

@@ -83,19 +83,6 @@ def test_the_json_list_has_the_same_content() -> None:
     assert (k["name"], k["default"], k["required"]) == ("k", 1, False)
 
 
-@pytest.mark.extended
-def test_advice_shows_the_best_first_and_unfit_families_last() -> None:
-    shown = topology("--advise", "-n", "9", "--degree", "2").stdout
-    first, last = shown.split("These do not fit:")
-    assert first.index("base-k:k=2") < first.index("ring")
-    assert "hypercube" in last and "n must be a power of 2" in last
-    given = answer("--advise", "-n", "9", "--degree", "2")
-    assert (given["n"], given["degree"]) == (9, 2)
-    best, worst = given["advice"][0], given["advice"][-1]
-    assert best["fits"] and best["facts"]["rounds_to_exact"] == 2
-    assert not worst["fits"] and worst["facts"] is None and worst["why"]
-
-
 def fill_disk(*_: object) -> None:
     raise OSError(28, "No space left on device")
 
