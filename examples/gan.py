@@ -1,8 +1,8 @@
-"""A GAN: generator and discriminator are two models, so the same processes form two swarms.
+"""A GAN: one peer takes part with generator and discriminator.
 
     rumor run -n 2 --out runs/gan -- python examples/gan.py
 
-`runs/gan/swarms/generator/model.safetensors` is the merged generator.
+`runs/gan/model.safetensors` has the merged models, as `generator.0.weight` and so on.
 """
 
 import argparse
@@ -26,10 +26,7 @@ by_generator = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.9
 by_discriminator = torch.optim.Adam(discriminator.parameters(), lr=2e-4, betas=(0.5, 0.999))
 real, made = torch.ones(32, 1), torch.zeros(32, 1)
 
-with (
-    Peer(generator, swarm="generator") as generates,
-    Peer(discriminator, swarm="discriminator") as judges,
-):
+with Peer(nn.ModuleDict({"generator": generator, "discriminator": discriminator})) as peer:
     for _ in range(arguments.steps):
         batch = images[torch.randint(len(images), (32,))]
         drawn = generator(torch.randn(32, 16))
@@ -43,7 +40,6 @@ with (
         fooled.backward()
         by_generator.step()
 
-        # Both step here: no parameter may change between a forward pass and its backward pass.
-        judges.step(loss=loss)
-        generates.step(loss=fooled)
-print(f"generator with {generates.members}, discriminator with {judges.members}")
+        # Not earlier: no parameter may change between a forward pass and its backward pass.
+        peer.step(loss=loss)
+print(f"trained with {peer.members}")
