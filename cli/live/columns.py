@@ -21,6 +21,7 @@ STYLES: Final = {
     "waiting": "yellow",
     "finished": "blue",
     "quiet": "blue",
+    "cut off": "yellow",
     "suspected": "yellow",
     "silent": "yellow",
     "dead": "red",

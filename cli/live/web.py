@@ -1,7 +1,7 @@
 """A page about a running swarm in the browser: ``rumor top --web``.
 
-The server has a few files, and views as they come (server-sent events). Anyone who can connect may
-read; that is why it listens on the loopback interface by default.
+The server has a few files, the last view and a history of views. Anyone who can connect may read;
+that is why it listens on the loopback interface by default.
 """
 
 import ipaddress
@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...gossip.errors import ConfigError
+from ...train.storage.jsonl import finite
 from ..errors import sigterm_as_interrupt
-from .recording import Recording
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
     from ...train.observe.view import SwarmView
 
-__all__ = ["Feed", "is_own_host", "parse_place", "serve", "show_page"]
+__all__ = ["Page", "is_own_host", "parse_place", "serve", "show_page"]
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -38,64 +38,48 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
-# Proxies and firewalls drop idle connections.
-_KEEPALIVE_S: Final = 15.0
-
-_CONNECTIONS_MAX: Final = 64
+_SAMPLES_MAX: Final = 600
+_PEERS_MAX: Final = 256
 
 
-class Feed:
-    """Sends each view to all open pages."""
+class Page:
+    """What the page shows: the last view, and a thinned history of the views before."""
 
     def __init__(self, view: "SwarmView") -> None:
-        self._recording = Recording()
-        self._number = 0
-        self._is_closed = False
-        self._changed = threading.Condition()
+        self.history: tuple[dict[str, Any], ...] = ()
+        self._views, self._every = 0, 1
         self.add(view)
 
     def add(self, view: "SwarmView") -> None:
-        """Send one more view."""
-        with self._changed:
-            self.view = view
-            self._message = _event("view", self._recording.add(view))
-            self._number += 1
-            self._changed.notify_all()
+        """Show one more view."""
+        self.view = view
+        if self._views % self._every == 0:
+            if len(self.history) >= _SAMPLES_MAX:
+                # Half of the samples are left, and from now on half as many are added.
+                self.history, self._every = self.history[::2], 2 * self._every
+            self.history = (*self.history, _sample(view))
+        self._views += 1
 
-    def close(self) -> None:
-        """End all streams."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
 
-    def stream(self) -> Iterator[str]:
-        """Yield everything so far, then each view; everything again if a slow reader missed one."""
-        seen = -1
-        while True:
-            with self._changed:
-                if seen == self._number and not self._is_closed:
-                    self._changed.wait(_KEEPALIVE_S)
-                if self._is_closed:
-                    return
-                if seen == self._number:
-                    message = ": nothing new\n\n"
-                elif seen == self._number - 1:
-                    message = self._message
-                else:
-                    message = _event("everything", self._recording.everything())
-                seen = self._number
-            yield message
+def _sample(view: "SwarmView") -> dict[str, Any]:
+    """Return the state, loss and distance of the members; the page makes the same of a view."""
+    members = []
+    for peer in view.peers[:_PEERS_MAX]:
+        # The last loss of a peer that does not answer any more is out of date.
+        loss = peer.figures.get("loss") if peer.source == "self" else None
+        members.append((peer.id, peer.state, finite(loss), finite(peer.distance)))
+    return {"time_s": view.time_s, "swarm_step": view.swarm_step, "members": members}
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Answers ``/`` and its files, ``/events``, and ``/status.json``, the last view."""
+    """Answers ``/`` and its files, ``/history.json``, and ``/status.json``, the last view."""
 
     # A reader that takes nothing for this long is gone.
-    timeout = 2 * _KEEPALIVE_S
+    timeout = 30.0
     server_version, sys_version = "rumor", ""
 
-    def __init__(self, *args: Any, feed: Feed, names: frozenset[str]) -> None:
-        self._feed, self._names = feed, names
+    def __init__(self, *args: Any, page: Page, names: frozenset[str]) -> None:
+        self._page, self._names = page, names
         super().__init__(*args, directory=str(Path(__file__).parent / "page"))
 
     def parse_request(self) -> bool:
@@ -109,13 +93,10 @@ class _Handler(SimpleHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        if self.path == "/events":
-            self._begin("text/event-stream")
-            for message in self._feed.stream():
-                self.wfile.write(message.encode())
-        elif self.path == "/status.json":
-            self._begin("application/json")
-            self.wfile.write(_json(self._feed.view.to_json()).encode())
+        if self.path == "/status.json":
+            self._answer(self._page.view.to_json())
+        elif self.path == "/history.json":
+            self._answer(self._page.history)
         else:
             super().do_GET()
 
@@ -127,23 +108,20 @@ class _Handler(SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Log nothing."""
 
-    def _begin(self, kind: str) -> None:
+    def _answer(self, value: Any) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", "application/json")
         self.end_headers()
+        self.wfile.write(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves at a socket that listens already, with a limited number of connections."""
+    """Serves at a socket that listens already."""
 
     def __init__(self, listener: socket.socket, handler: Any) -> None:
         super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        # Each connection has a thread.
-        return threading.active_count() < _CONNECTIONS_MAX
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # A reader that disconnects is not an error.
@@ -183,8 +161,8 @@ def serve(
         every_s: Interval between polls, seconds.
         names: Further host names, in lower case, that requests may use for this server.
     """
-    feed = Feed(view)
-    server = _Server(listener, partial(_Handler, feed=feed, names=names))
+    page = Page(view)
+    server = _Server(listener, partial(_Handler, page=page, names=names))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         due_s = time.monotonic()
@@ -192,11 +170,9 @@ def serve(
             # A slow poll is followed by a pause, too.
             due_s = max(due_s + every_s, time.monotonic() + every_s / 2)
             time.sleep(due_s - time.monotonic())
-            feed.add(poll())
+            page.add(poll())
     finally:
-        feed.close()
         server.shutdown()
-        # Waits until streams have ended.
         server.server_close()
 
 
@@ -221,12 +197,3 @@ def show_page(
         names = frozenset({place[0].lower(), socket.gethostname().lower()})
         with suppress(KeyboardInterrupt), sigterm_as_interrupt():
             serve(observer.poll, view, listener, every_s, names)
-
-
-def _event(name: str, value: Any) -> str:
-    return f"event: {name}\ndata: {_json(value)}\n\n"
-
-
-def _json(value: Any) -> str:
-    # One line: all characters other than ASCII are escaped, including line ends.
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))

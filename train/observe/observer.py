@@ -126,6 +126,9 @@ class _Answers:
             # Others may still hear from a member that only this observer cannot reach.
             state = others.state if others.state in {"suspected", *GONE} else "silent"
             step = max(step, others.step)
+        elif others.state in ("suspected", "dead") and others.incarnation == own.incarnation:
+            # The path between them is broken, or so slow that they have given up on it.
+            state = "cut off"
         elif status.awaits and state == "training":
             state = "waiting"
         return replace(

@@ -15,6 +15,7 @@ State = Literal[
     "joining",
     "training",
     "waiting",
+    "cut off",
     "finished",
     "quiet",
     "leaving",
@@ -24,7 +25,8 @@ State = Literal[
     "silent",
 ]
 """Activity of a peer. A *waiting* peer waits for shares of others, as its rule demands; *suspected*
-and *dead* are what most others report; a *silent* peer has stopped answering, unnoticed by them."""
+and *dead* are what most others report; a *silent* peer has stopped answering, unnoticed by them; a
+peer that is *cut off* answers, while most others suspect it or consider it dead."""
 
 GONE: Final = frozenset({"left", "dead"})
 """States of members that no longer take part."""

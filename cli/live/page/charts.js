@@ -155,9 +155,7 @@ const MARKS = {
   founded: ["mark good", "M-3 0A3 3 0 1 0 3 0A3 3 0 1 0 -3 0"],
   joined: ["mark good", "M0 -4L4 3H-4Z"],
   recovered: ["mark good", "M0 -4L4 3H-4Z"],
-  "reached again": ["mark good", "M0 -4L4 3H-4Z"],
   suspected: ["mark warn", "M0 -4L4 0L0 4L-4 0Z"],
-  "cut off": ["mark warn", "M-4 -4V4M4 -4V4M-4 0H4"],
   died: ["mark bad", "M-3.5 -3.5L3.5 3.5M-3.5 3.5L3.5 -3.5"],
   left: ["mark gone", "M0 4L4 -3H-4Z"],
 };
@@ -192,12 +190,12 @@ export function drawLanes(root, lanes, events, now) {
     });
     return svg("g", {}, label, ...bars);
   });
-  const marks = events.flatMap((event) => (event.peers ?? [event.peer]).map((peer) => {
+  const marks = events.map((event) => {
     const mark = MARKS[event.event];
-    if (!mark || !rows.has(peer) || event.time_s < first) return null;
-    const drawn = svg("path", { d: mark[1], class: mark[0], transform: `translate(${x(Math.min(event.time_s, now)).toFixed(1)}, ${rows.get(peer)})` });
+    if (!mark || !rows.has(event.peer) || event.time_s < first) return null;
+    const drawn = svg("path", { d: mark[1], class: mark[0], transform: `translate(${x(Math.min(event.time_s, now)).toFixed(1)}, ${rows.get(event.peer)})` });
     drawn.append(svg("title", {}, `${clock(event.time_s)} ${sentence(event)}`));
     return drawn;
-  }));
+  });
   root.replaceChildren(grid, ...parts, ...marks.filter((mark) => mark));
 }

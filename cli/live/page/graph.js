@@ -29,12 +29,12 @@ export class Graph {
   }
 
   #drawArcs(links, places, now) {
-    const busy = links.filter(([source, target, out]) => out > 0 && places.has(source) && places.has(target));
-    busy.sort((a, b) => b[2] - a[2]);
-    const most = busy.length ? busy[0][2] : 0;
+    const busy = links.filter((link) => link.bytes_out_s > 0 && places.has(link.source) && places.has(link.target));
+    busy.sort((a, b) => b.bytes_out_s - a.bytes_out_s);
+    const most = busy.length ? busy[0].bytes_out_s : 0;
     const drawn = busy.slice(0, ARCS_MAX);
     const crowd = Math.min(1, 8 / Math.sqrt(Math.max(1, drawn.length)));
-    const paths = drawn.reverse().map(([source, target, out, , shares]) => {
+    const paths = drawn.reverse().map(({ source, target, bytes_out_s: out, shares_memory: shares }) => {
       const isPush = now - (this.#pushed.get(keyOf(source, target)) ?? -Infinity) <= PUSHED_S;
       const part = Math.sqrt(out / most);
       const isNear = source === this.#chosen || target === this.#chosen;
@@ -49,7 +49,7 @@ export class Graph {
       return arc;
     });
     this.#arcs.replaceChildren(...paths);
-    return { drawn: drawn.length, busy: busy.length, most, shares: links.some((link) => link[4]) };
+    return { drawn: drawn.length, busy: busy.length, most, shares: links.some((link) => link.shares_memory) };
   }
 
   /** A spark runs along each link on which something was pushed since the last view. */
@@ -58,7 +58,7 @@ export class Graph {
     this.#pushes = new Map();
     this.#pushed = new Map();
     const fresh = [];
-    for (const [source, target, , , , pushes] of links) {
+    for (const { source, target, pushes } of links) {
       const key = keyOf(source, target), last = before.get(key);
       this.#pushes.set(key, pushes);
       const isNew = last === undefined ? pushes > 0 : pushes > last;

@@ -4,7 +4,7 @@ import { Curves, drawLanes } from "./charts.js";
 import { Graph } from "./graph.js";
 import { amount, byName, bytes, clock, find, html, look, rate, sentence, shownName, span, STATES, whole } from "./words.js";
 
-const EVENTS_SHOWN = 100;
+const EVERY_MS = 1000, EVENTS_SHOWN = 100, SAMPLES_MAX = 600, PEERS_MAX = 256, CHANGES_MAX = 60;
 
 const COLUMNS = [
   ["peer", (p) => p.id, (p) => shownName(p.id), "left"],
@@ -21,60 +21,60 @@ const COLUMNS = [
   ["address", (p) => p.address, (p) => shownName(p.address || "dials out", 40), "left"],
 ];
 
-const state = { view: null, lanes: [], curves: null, chosen: null, sort: 0, isFalling: false, filter: "", isLost: false };
+const state = { view: null, isComplete: false, samples: [], lanes: new Map(), chosen: null, sort: 0, isFalling: false, filter: "", isLost: false };
 const graph = new Graph(find("graph"), choose);
 const loss = new Curves(find("loss"), find("loss-note"));
 const distance = new Curves(find("distance"), find("distance-note"));
 
-function listen() {
-  const source = new EventSource("events");
-  const take = (use) => (event) => { state.isLost = false; use(JSON.parse(event.data)); draw(); };
-  source.addEventListener("everything", take((all) => {
-    state.view = all.view;
-    state.lanes = all.lanes;
-    const { peers, ...rest } = all.curves;
-    state.curves = { ...rest, peers: new Map(peers.map(([id, losses, distances]) => [id, { losses, distances }])) };
-  }));
-  source.addEventListener("view", take((news) => {
-    state.view = news.view;
-    state.lanes = news.lanes;
-    if (news.sample) addSample(news.sample);
-  }));
-  source.addEventListener("error", () => {
-    state.isLost = true;
+/** Ask for the view again and again; first, and after a pause, also for what was before. */
+async function listen() {
+  try {
+    if (!state.isComplete) {
+      [state.samples, state.lanes] = [[], new Map()];
+      (await load("history.json")).forEach(addSample);
+      state.isComplete = true;
+    }
+    const view = await load("status.json");
+    state.isLost = false;
+    if (view.time_s !== state.view?.time_s) {
+      state.view = view;
+      addSample({
+        ...view,
+        members: view.peers.map((p) => [p.id, p.state, p.source === "self" ? p.loss : null, p.distance]),
+      });
+      draw();
+    }
+  } catch {
+    [state.isLost, state.isComplete] = [true, false];
     drawBanner();
-    // The browser tries again by itself, unless it was refused.
-    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 3000);
-  });
+  }
+  setTimeout(listen, EVERY_MS);
 }
 
-/** Keep one more sample, and as few as the server does. */
-function addSample(sample) {
-  const curves = state.curves;
-  if (curves.times_s.length >= curves.samples_max) {
-    const thin = (values) => values.filter((_, at) => at % 2 === 0);
-    curves.times_s = thin(curves.times_s);
-    curves.swarm_steps = thin(curves.swarm_steps);
-    for (const [id, each] of curves.peers) {
-      each.losses = thin(each.losses);
-      each.distances = thin(each.distances);
-      if ([...each.losses, ...each.distances].every((value) => value === null)) curves.peers.delete(id);
-    }
+async function load(name) {
+  const answer = await fetch(name);
+  if (!answer.ok) throw new Error(answer.statusText);
+  return answer.json();
+}
+
+/** Keep one more sample, of a bounded number, and what has changed since the one before. */
+function addSample({ time_s, swarm_step, members }) {
+  if (time_s <= state.samples.at(-1)?.time_s) return;
+  if (state.samples.length >= SAMPLES_MAX) state.samples = state.samples.filter((_, at) => at % 2 === 0);
+  const shown = members.slice(0, PEERS_MAX);
+  state.samples.push({ time_s, swarm_step, figures: new Map(shown.map(([id, , loss, distance]) => [id, { loss, distance }])) });
+  const states = new Map(shown.map(([id, now]) => [id, now]));
+  for (const id of new Set([...state.lanes.keys(), ...states.keys()])) {
+    if (!state.lanes.has(id) && state.lanes.size >= PEERS_MAX) continue;
+    const lane = state.lanes.get(id) ?? [], now = states.get(id) ?? "";
+    if ((lane.at(-1)?.[1] ?? "") !== now) lane.push([time_s, now]);
+    state.lanes.set(id, lane.slice(-CHANGES_MAX));
   }
-  const length = curves.times_s.length;
-  curves.times_s.push(sample.time_s);
-  curves.swarm_steps.push(sample.swarm_step);
-  for (const [id, now, far] of sample.figures) {
-    if (!curves.peers.has(id)) curves.peers.set(id, { losses: Array(length).fill(null), distances: Array(length).fill(null) });
-    curves.peers.get(id).losses.push(now);
-    curves.peers.get(id).distances.push(far);
-  }
-  for (const each of curves.peers.values()) if (each.losses.length === length) { each.losses.push(null); each.distances.push(null); }
 }
 
 function draw() {
   // Nobody looks: the next view draws everything.
-  if (document.hidden || !state.view || !state.curves) return;
+  if (document.hidden || !state.view) return;
   if (state.chosen !== null && !state.view.peers.some((peer) => peer.id === state.chosen)) state.chosen = null;
   drawBanner();
   drawTiles();
@@ -85,6 +85,8 @@ function draw() {
   drawMembers();
 }
 
+const count = (view, wanted) => view.peers.filter((peer) => peer.state === wanted).length;
+
 function drawBanner() {
   const { view, isLost } = state;
   const banner = find("banner"), pulse = find("pulse");
@@ -92,7 +94,7 @@ function drawBanner() {
   if (isLost) [words, now] = ["rumor top does not answer: it has ended, or the connection is cut. This page goes on when it is back.", "lost"];
   else if (!view) now = "waiting";
   else if (!view.answered) [words, now] = ["No member answers any more. The page shows the last known state, and continues when a member answers.", "silent"];
-  else if (view.cut_off > 1) [words, now] = [`Partition: ${view.cut_off} members answer here, but other members do not hear them.`, "live"];
+  else if (count(view, "cut off") > 1) [words, now] = [`Partition: ${count(view, "cut off")} members answer here, but other members do not hear them.`, "live"];
   if (banner.textContent !== words) banner.textContent = words;
   banner.hidden = !words;
   pulse.dataset.state = now;
@@ -101,11 +103,11 @@ function drawBanner() {
 }
 
 function drawTiles() {
-  const { view } = state, gone = view.peers.length - view.alive;
+  const { view } = state, gone = view.peers.length - view.alive, dead = count(view, "dead");
   const tiles = [
     ["swarm's step", whole(view.swarm_step), ""],
     ["steps per second, all", view.answered ? amount(view.steps_s) : "–", ""],
-    ["members", whole(view.alive), gone ? [[view.dead, "dead"], [gone - view.dead, "left"]].filter(([count]) => count).map((part) => part.join(" ")).join(", ") : "all alive"],
+    ["members", whole(view.alive), gone ? [[dead, "dead"], [gone - dead, "left"]].filter(([number]) => number).map((part) => part.join(" ")).join(", ") : "all alive"],
     ["weight", amount(view.weight, 4), view.weight === null ? "" : "in founders"],
     ["elapsed", span(view.uptime_s), ""],
   ];
@@ -137,7 +139,7 @@ function drawPeer() {
   const peer = view.peers.find((each) => each.id === chosen);
   find("peer-title").textContent = peer ? shownName(peer.id, 60) : "A member";
   if (!peer) {
-    const latest = [...view.events].reverse().slice(0, 8);
+    const latest = eventsOf(view).reverse().slice(0, 8);
     const words = "Select a member in the graph or the table to see its links and configuration.";
     body.replaceChildren(html("p", { class: "note" }, words), html("h3", {}, "Latest events"),
       html("ol", { class: "plain-list" }, ...latest.map((event) => html("li", {}, html("time", {}, clock(event.time_s)), ` ${sentence(event)}`))));
@@ -158,7 +160,7 @@ function drawPeer() {
     ["doubted", peer.suspected_by + peer.dead_by ? `suspected by ${peer.suspected_by}, considered dead by ${peer.dead_by}` : null],
     ["silent", peer.source === "others" ? `for ${span(peer.silent_s)}` : null],
   ];
-  const links = view.links.filter((link) => link[0] === peer.id).sort((a, b) => (b[2] ?? 0) - (a[2] ?? 0) || byName(a[1], b[1]));
+  const links = view.links.filter((link) => link.source === peer.id).sort((a, b) => (b.bytes_out_s ?? 0) - (a.bytes_out_s ?? 0) || byName(a.target, b.target));
   const where = body.querySelector(".links")?.scrollTop ?? 0;
   const hadFocus = document.activeElement?.classList.contains("close");
   const close = html("button", { type: "button", class: "plain close", on: { click: () => { choose(peer.id); find("peer").focus(); } } }, "Close");
@@ -176,27 +178,33 @@ function drawPeer() {
 
 function linksTable(links) {
   const heads = ["to", "sent", "received", "pushed", "came back", "mixed", "under way", "round trip"];
-  const rows = links.map(([, target, out, came, shares, pushes, refusals, mixed, under, trip]) => [
-    shownName(target) + (shares ? " (memory)" : ""), rate(out), rate(came), whole(pushes), whole(refusals), whole(mixed), whole(under), span(trip)]);
+  const rows = links.map((link) => [
+    shownName(link.target) + (link.shares_memory ? " (memory)" : ""), rate(link.bytes_out_s), rate(link.bytes_in_s),
+    whole(link.pushes), whole(link.refusals), whole(link.mixed), whole(link.in_flight), span(link.roundtrip_s || null)]);
   return html("table", {}, html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))),
     html("tbody", {}, ...rows.map((row) => html("tr", {}, ...row.map((cell, at) => html(at ? "td" : "th", at ? {} : { scope: "row" }, cell))))));
 }
 
 function drawCurves() {
-  const { curves, chosen } = state;
+  const { samples, lanes, chosen } = state;
   const isTime = document.querySelector("input[name=axis]:checked").value === "time";
   const isLog = find("log").checked;
-  const [xs, kept] = rising(isTime ? curves.times_s : curves.swarm_steps);
-  const series = (name) => [...curves.peers].map(([id, each]) => [id, kept.map((at) => each[name][at])]).filter(([, values]) => values.some((value) => value !== null));
-  const distances = series("distances");
+  const [xs, kept] = rising(samples.map((sample) => (isTime ? sample.time_s : sample.swarm_step)));
+  const number = (value) => (typeof value === "number" ? value : null);
+  const series = (name) => [...lanes.keys()].map((id) => [id, kept.map((at) => number(samples[at].figures.get(id)?.[name]))])
+    .filter(([, values]) => values.some((value) => value !== null));
+  const distances = series("distance");
   const isKnown = distances.length > 0;
   find("curves").classList.toggle("solo", !isKnown);
   find("distance").toggleAttribute("hidden", !isKnown);
   find("distance-none").hidden = isKnown;
-  loss.draw(xs, series("losses"), { isTime, isLog, chosen, what: "Loss", nothing: "No member has reported a loss yet." });
+  loss.draw(xs, series("loss"), { isTime, isLog, chosen, what: "Loss", nothing: "No member has reported a loss yet." });
   if (!isKnown) find("distance-note").replaceChildren();
   else distance.draw(xs, distances, { isTime, isLog, chosen, what: "Distance from the mean of all models, over its norm", nothing: "" });
 }
+
+/** Events, without those of members that notice one another: these add nothing to their joining. */
+const eventsOf = (view) => view.events.filter((event) => event.event !== "met");
 
 /** A swarm's clock may stand still, or go back when nobody is left who knows: only what is ahead counts. */
 function rising(values) {
@@ -207,9 +215,9 @@ function rising(values) {
 
 function drawCourse() {
   const { view, lanes } = state;
-  drawLanes(find("lanes"), lanes, view.events, view.time_s);
+  drawLanes(find("lanes"), [...lanes], eventsOf(view), view.time_s);
   const list = find("events"), where = list.scrollTop;
-  list.replaceChildren(...[...view.events].reverse().slice(0, EVENTS_SHOWN).map((event) =>
+  list.replaceChildren(...eventsOf(view).reverse().slice(0, EVENTS_SHOWN).map((event) =>
     html("li", {}, html("time", {}, clock(event.time_s)), ` ${sentence(event)}`)));
   list.scrollTop = where;
 }
@@ -276,7 +284,8 @@ followTheme();
 drawHeads();
 find("filter").addEventListener("input", (event) => { state.filter = event.target.value; drawMembers(); });
 for (const input of document.querySelectorAll("#axis input, #log")) input.addEventListener("change", () => { if (state.view) drawCurves(); });
-document.addEventListener("visibilitychange", draw);
+// A hidden page asks rarely: when it is shown, it asks for what it has missed.
+document.addEventListener("visibilitychange", () => { state.isComplete &&= document.hidden; draw(); });
 let asked = 0;
 addEventListener("resize", () => { cancelAnimationFrame(asked); asked = requestAnimationFrame(draw); });
 listen();

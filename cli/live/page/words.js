@@ -94,22 +94,13 @@ const SENTENCES = {
   died: "is considered dead",
   left: "left",
   full: "has no room for more members",
-  "cut off": "answers here, but other members do not hear it",
-  "reached again": "is heard by the others again",
 };
 
-/** What has happened, as a sentence about names. */
+/** What has happened, as a sentence. */
 export function sentence(event) {
-  const names = event.peers ?? [event.peer];
-  const shown = names.slice(0, 6).map((name) => shownName(name)).join(", ");
-  const who = names.length > 6 ? `${shown} and ${names.length - 6} more` : shown;
-  if (event.event === "cut off" && names.length > 1)
-    return `Partition: ${who} answer here, but other members do not hear them`;
-  if (event.event === "reached again" && names.length > 1)
-    return `Partition over: ${who} are heard by the others again`;
   const what = SENTENCES[event.event] ?? shownName(event.event);
   const donor = event.donor ? `, as a copy of ${shownName(event.donor)}` : "";
   const tellers = event.told_by ?? [];
   const told = tellers.length && tellers[0] !== event.peer ? ` (reported by ${tellers.length === 1 ? shownName(tellers[0]) : `${tellers.length} members`})` : "";
-  return `${who} ${what}${donor}${told}`;
+  return `${shownName(event.peer)} ${what}${donor}${told}`;
 }

@@ -4,7 +4,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -75,22 +75,9 @@ class Site:
         link.close()
         return response, text
 
-    def events(self) -> Generator[tuple[str, Any], None, None]:
-        """Yield the events of the stream, as names and values."""
-        link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-        link.request("GET", "/events")
-        response = link.getresponse()
-        assert response.getheader("content-type", "").startswith("text/event-stream")
-        name = ""
-        try:
-            for line in response:
-                head, _, rest = line.decode().rstrip("\n").partition(": ")
-                if head == "event":
-                    name = rest
-                elif head == "data":
-                    yield name, json.loads(rest)
-        finally:
-            link.close()
+    def json(self, path: str) -> Any:
+        """Return the content of a JSON response."""
+        return json.loads(self.get(path)[1])
 
 
 @contextmanager

@@ -199,14 +199,12 @@ def test_a_dead_member_is_shown_and_the_page_continues(page: Browser, site: Site
 
 
 def test_a_partition_is_reported(page: Browser, site: Site) -> None:
-    cut = [replace(p, suspected_by=2) if n < 2 else p for n, p in enumerate(swarm(4).peers)]
+    cut = [replace(p, state="cut off") if n < 2 else p for n, p in enumerate(swarm(4).peers)]
     site.show(replace(swarm(4), peers=tuple(cut)))
     words = "Partition: 2 members answer here, but other members do not hear them."
     wait_for(page, TEXT, "#banner", is_=words)
-    assert "Partition: p00, p01 answer here" in page.run(TEXT, "#events")
     site.show(swarm(4))
     wait_for(page, HIDDEN, "#banner", is_=True)
-    assert "Partition over: p00, p01" in page.run(TEXT, "#events")
 
 
 def test_the_page_reports_when_no_member_answers_and_when_the_server_ends(
@@ -226,7 +224,7 @@ def test_the_page_reports_when_no_member_answers_and_when_the_server_ends(
     assert window.run(NODES) == 4
     # The browser only complains about the missing server.
     assert all(
-        "ERR_CONNECTION_REFUSED" in each or "events" in each for each in window.console_messages()
+        "ERR_CONNECTION_REFUSED" in each or ".json" in each for each in window.console_messages()
     )
 
 

@@ -1,14 +1,13 @@
-"""The server of the page over real HTTP: files, streamed views, and refused requests."""
+"""The server of the page over real HTTP: files, views, and refused requests."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from rumor.cli.live import web
-from rumor.cli.live.web import Feed
+from rumor.cli.live.web import Page
 
 from .made_up import a_peer, a_view
 from .served import Site, served
@@ -26,7 +25,7 @@ def site() -> Iterator[Site]:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("path", [*FILES, "/status.json", "/nothing"])
+@pytest.mark.parametrize("path", [*FILES, "/status.json", "/history.json", "/nothing"])
 def test_every_response_restricts_requests_to_this_server(site: Site, path: str) -> None:
     response, text = site.get(path)
     assert response.status == (404 if path == "/nothing" else 200) and text
@@ -60,7 +59,7 @@ def test_the_server_accepts_ip_addresses_localhost_and_its_name_as_host(
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("path", ["/", "/status.json", "/events"])
+@pytest.mark.parametrize("path", ["/", "/status.json", "/history.json"])
 @pytest.mark.parametrize("host", ["evil.example:80", "localhost.evil.example:1"])
 def test_requests_with_another_host_name_are_refused(site: Site, host: str, path: str) -> None:
     response, text = site.get(path, host=host)
@@ -75,73 +74,47 @@ def test_post_requests_are_refused(site: Site) -> None:
 
 
 def test_the_status_is_the_last_view(site: Site) -> None:
-    _, text = site.get("/status.json")
-    status = json.loads(text)
+    status = site.json("/status.json")
     assert [peer["id"] for peer in status["peers"]] == ["p00", "p01", "p02", "p03"]
     assert status["swarm_step"] == 790_123 and len(status["links"]) == 12
 
 
 @pytest.mark.extended
-def test_a_stream_begins_with_everything_and_continues_with_views() -> None:
+def test_a_page_that_is_opened_late_gets_the_views_before() -> None:
     with served(a_view(4)) as site:
-        stream = site.events()
-        name, first = next(stream)
-        assert name == "everything" and len(first["curves"]["peers"]) == 4
-        name, news = next(stream)
-        assert name in ("view", "everything") and news["view"]["time_s"] > first["view"]["time_s"]
         site.show(replace(a_view(4), peers=(*a_view(4).peers, a_peer("late")), answered=0))
-        for _, news in stream:
-            if news["view"]["peers"][-1]["id"] == "late":
-                break
-        assert news["view"]["answered"] == 0
-        stream.close()
-        # A page that is opened later gets the same data.
-        _, all_ = next(site.events())
-        assert all_["view"]["peers"][-1]["id"] == "late"
-        assert len(all_["curves"]["times_s"]) >= 3
+        status, history = site.json("/status.json"), site.json("/history.json")
+    assert status["peers"][-1]["id"] == "late" and status["answered"] == 0
+    assert [len(each["members"]) for each in history[:1]] == [4] and len(history) >= 2
+    assert history[-1]["members"][-1][:2] == ["late", "training"]
+    times = [each["time_s"] for each in history]
+    assert times == sorted(set(times))
 
 
 @pytest.mark.extended
-def test_peer_names_cannot_break_the_event_stream() -> None:
+def test_names_and_figures_of_peers_cannot_break_a_response() -> None:
     peers = (a_peer(HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE, "host": HOSTILE}),)
     with served(replace(a_view(2), peers=peers, events=())) as site:
-        stream = site.events()
-        for _ in range(3):
-            name, event = next(stream)
-            assert name in ("everything", "view")
-            (peer,) = event["view"]["peers"]
-            assert peer["id"] == HOSTILE and peer["loss"] == "inf"
-        stream.close()
+        (peer,) = site.json("/status.json")["peers"]
+        assert peer["id"] == HOSTILE and peer["loss"] == "inf"
+        assert site.json("/history.json")[0]["members"] == [[HOSTILE, "training", None, None]]
 
 
-def test_a_client_that_missed_a_view_gets_everything_again() -> None:
-    feed = Feed(a_view(2))
-    stream = feed.stream()
-    found = [next(stream)]
-    feed.add(a_view(2))
-    found.append(next(stream))
-    feed.add(a_view(2))
-    feed.add(a_view(2))
-    found.append(next(stream))
-    feed.close()
-    assert list(stream) == []
-    names = [text.splitlines()[0] for text in found]
-    assert names == ["event: everything", "event: view", "event: everything"]
+def test_the_history_has_the_state_loss_and_distance_of_each_member() -> None:
+    silent = a_peer("b", loss=3.0, source="others", state="dead")
+    page = Page(replace(a_view(2), peers=(a_peer("a", loss=2.0, distance=0.5), silent)))
+    (sample,) = page.history
+    assert (sample["time_s"], sample["swarm_step"]) == (1_795_000_000.0, 790_123)
+    assert sample["members"] == [("a", "training", 2.0, 0.5), ("b", "dead", None, None)]
+    page.add(replace(a_view(2), peers=tuple(a_peer(f"p{number}") for number in range(300))))
+    assert len(page.history[-1]["members"]) == 256
 
 
-@pytest.mark.extended
-def test_an_idle_stream_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_KEEPALIVE_S", 0.01)
-    stream = Feed(a_view(2)).stream()
-    next(stream)
-    assert next(stream).startswith(":")
-
-
-@pytest.mark.extended
-def test_open_streams_end_with_the_server() -> None:
-    with served(a_view(2)) as site:
-        stream = site.events()
-        next(stream)
-        site.stop()
-        # The stream ends although its reader is still connected.
-        assert sum(1 for _ in stream) < 1000
+def test_in_long_runs_every_other_sample_is_dropped() -> None:
+    view = replace(a_view(1), time_s=0.0)
+    page = Page(view)
+    for second in range(1, 2000):
+        page.add(replace(view, time_s=float(second)))
+    times = [sample["time_s"] for sample in page.history]
+    assert 300 <= len(times) <= 600
+    assert times[0] == 0 and {b - a for a, b in pairwise(times)} == {4}

@@ -105,6 +105,20 @@ def test_the_majority_of_reports_decides_the_state_of_a_silent_peer(
     assert view.answered == 3 and peer.state == state
 
 
+def test_a_peer_that_answers_is_cut_off_while_most_others_doubt_this_incarnation(
+    open_observer: Open,
+) -> None:
+    others = [FakePeer(status(n, sighting("a", Standing.SUSPECTED))) for n in ("b", "c")]
+    known = [sighting("b"), sighting("c")]
+    cut_off = FakePeer(status("a", *known))
+    observer, _ = open_observer(cut_off, *others)
+    peer = peer_named(observer.poll(), "a")
+    assert (peer.state, peer.source, peer.suspected_by) == ("cut off", "self", 2)
+    # Others have not heard of a restarted peer yet.
+    cut_off.status = status("a", *known, me=a_member("a", incarnation=2))
+    assert peer_named(observer.poll(), "a").state == "training"
+
+
 def test_rates_are_differences_over_the_time_of_the_peer(open_observer: Open) -> None:
     link = replace(LINK, bytes_received=10)
     peer = FakePeer(status("a", figures=(("bytes_sent", 100.0), ("mixed", 0.0)), links=(link,)))
