@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .study import Study, Trial
 
-__all__ = ["CURVES", "QUANTILES", "Result", "Results", "seeds_tried"]
+__all__ = ["CURVES", "QUANTILES", "Result", "Results"]
 
 QUANTILES: Final = ("least", "quarter", "median", "three_quarters", "most")
 
@@ -70,33 +70,3 @@ class Results:
         """Return only the results whose trials stand at these points of these axes."""
         there = (one for one in self.results if labels.items() <= one.trial.labels.items())
         return replace(self, results=tuple(there))
-
-    def of_finished_seeds(self) -> "Results":
-        """Drop seeds that a place has only begun, if it has finished another."""
-        # When a study was stopped, some points of the first axis have one seed more than others: at
-        # each place of the other axes, all are compared by the seeds that all have.
-        known = {str(result.trial) for result in self.results} | set(self.failures)
-        trials = {str(trial): (trial.group[1:], trial.seed) for trial in self.study.trials()}
-        begun = {at for name, at in trials.items() if name not in known}
-        places = {place for place, seed in trials.values() if (place, seed) not in begun}
-
-        def counts(name: str) -> bool:
-            at = trials.get(name)
-            return at is None or at not in begun or at[0] not in places
-
-        kept = tuple(result for result in self.results if counts(str(result.trial)))
-        failures = {name: why for name, why in self.failures.items() if counts(name)}
-        return replace(self, results=kept, failures=failures)
-
-
-def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
-    """Return the seeds that every group at some labels should have, without seeds that have not
-    been run there at all."""
-    asked: dict[tuple[str, ...], set[int]] = {}
-    tried = {result.trial.seed for result in results.where(**at).results}
-    for trial in results.study.trials():
-        if at.items() <= trial.labels.items():
-            asked.setdefault(trial.group, set()).add(trial.seed)
-            if str(trial) in results.failures:
-                tried.add(trial.seed)
-    return {group: frozenset(seeds & tried) for group, seeds in asked.items()}

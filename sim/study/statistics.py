@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -17,7 +16,6 @@ __all__ = [
     "difference",
     "differences",
     "exp",
-    "fisher",
     "holm",
     "interval",
     "minimum_detectable",
@@ -110,7 +108,6 @@ def differences(
     reference: Mapping[int, float],
     *,
     resolution: float = 0.0,
-    at_least_common: bool = False,
 ) -> tuple[Difference, ...]:
     """Compare groups with one, each by a paired t test whose variance is shrunk towards that of
     all pairs; p is not corrected yet, see `holm`.
@@ -118,8 +115,6 @@ def differences(
     Args:
         resolution: Values are known this precisely only; noise counts as at least the noise
             that this causes.
-        at_least_common: Raise each pair's noise to at least the mean of all pairs, for figures in
-            two clusters: few seeds that all fell into one cluster vary little, by chance.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
     to 6.2.
@@ -134,7 +129,6 @@ def differences(
         [max(float(found.var(ddof=1)), least) if len(found) > 1 else math.nan for found in deltas]
     )
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
-    common = float(np.nanmean(variances)) if at_least_common and freedom.any() else 0.0
     prior, prior_freedom = _in_common(variances, freedom)
     usable = int((freedom > 0).sum())
     freedom_max = float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
@@ -148,7 +142,7 @@ def differences(
         if not len(delta) or math.isnan(shared) or known < 1:
             found.append(Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan))
             continue
-        error = math.sqrt(max(float(shared), common) / len(delta))
+        error = math.sqrt(float(shared) / len(delta))
         half = quantile(known) * error
         p = float(2 * stdtr(known, -abs(mean) / error)) if error else float(mean == 0)
         found.append(
@@ -202,22 +196,6 @@ def minimum_detectable(found: Difference, level: float) -> float:
     while missed(most) > 0:
         most *= 2
     return found.error * float(brentq(missed, 0.0, most))
-
-
-@cache
-def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
-    """Return the probability that two counts of seeds differ this much by chance alone.
-
-    Source: Fisher's exact test, two sides; Journal of the Royal Statistical Society 98, 1935.
-
-    >>> fisher(0, 3, 3, 3), round(fisher(0, 6, 6, 6), 5)
-    (0.1, 0.00216)
-    """
-    from scipy.stats import fisher_exact
-
-    table = [[arrived, of - arrived], [reference, of_reference - reference]]
-    # Rounded to the last bits, since comparing with 0.1 means 1 of 10.
-    return round(float(fisher_exact(table).pvalue), 12)
 
 
 def quantile(freedom: float) -> float:

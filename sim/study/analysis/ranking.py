@@ -9,7 +9,7 @@ from typing import Final
 
 from .. import statistics
 from ..metrics import METRICS, Metric, values_of
-from ..results import Result, Results, seeds_tried
+from ..results import Result, Results
 from ..study import Study
 
 __all__ = [
@@ -28,10 +28,6 @@ SIGNIFICANT: Final = 0.05
 
 # Zero has no logarithm. Values below this part of the largest are rounding.
 _RELATIVE_MIN: Final = 1e-12
-
-# A seed may miss the target by chance, as it may reach it late by chance. So rows that miss it are
-# compared twice, by their arrivals and by their final figures, and the smaller p counts twice.
-_TESTS: Final = 2
 
 Values = Mapping[int, float]
 """Figures by seed."""
@@ -74,17 +70,13 @@ class Row:
     gap: statistics.Difference | None = None
     """Difference to the first, for this pair alone: a factor if the metric is a ratio, else a
     difference. None for the first itself, and for rows that cannot be compared."""
-    end_gap: statistics.Difference | None = None
-    """Difference in the final figure, for rows that do not always reach the target."""
     p: float = math.nan
     """Probability that noise alone makes such a difference, corrected for several comparisons;
     NaN if the noise is unknown."""
     verdict: Verdict = Verdict.NOT_COMPARED
-    is_by_arrivals: bool = False
-    """True if `p` tests how many seeds reached the target; False if it tests figures."""
     detectable: float = math.nan
     """The smallest true difference that would be significant in 4 of 5 studies, in the unit of
-    `gap` or `end_gap`."""
+    `gap`."""
 
     @property
     def may_be_first(self) -> bool:
@@ -122,21 +114,12 @@ class Comparison:
     @property
     def ranked(self) -> tuple[Row, ...]:
         """The first, and the rows whose figures can be compared with it."""
-        return tuple(row for row in self._comparable if self.metric.name in row.figures)
-
-    @property
-    def late(self) -> tuple[Row, ...]:
-        """The rows that miss the target with some seeds, and can be compared by that."""
-        return tuple(row for row in self._comparable if self.metric.name not in row.figures)
-
-    @property
-    def _comparable(self) -> list[Row]:
-        if not self.rows or self.metric.name not in self.rows[0].figures:
-            return []
         # If some seeds failed, the surviving ones are not a fair sample.
-        is_short = self.rows[0].missing > 0
-        there = [row for row in self.rows if (row.missing > 0) == is_short]
-        return [r for r in there if self.metric.to_target or self.metric.name in r.figures]
+        return tuple(
+            row
+            for row in self.rows
+            if self.metric.name in row.figures and row.missing == self.rows[0].missing
+        )
 
     @property
     def leaders(self) -> tuple[Row, ...]:
@@ -147,11 +130,6 @@ class Comparison:
             for row, mean in zip(self.ranked, means, strict=True)
             if math.isclose(mean, means[0], rel_tol=_RELATIVE_MIN)
         )
-
-    @property
-    def end(self) -> Metric | None:
-        """The metric that compares trials which do not reach the target."""
-        return METRICS[self.metric.goal] if self.metric.to_target else None
 
     def reached(self, row: Row) -> int:
         """Return with how many seeds a row reaches the target of this comparison."""
@@ -178,14 +156,21 @@ def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Compari
     """Rank the points of the first axis, at a label of each further axis, by the first metric that
     the study names or else by the task's."""
     study, at = results.study, dict(at or {})
-    groups = {group[0]: found for group, found in results.where(**at).groups().items()}
-    groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
-    seeds = seeds_tried(results, at)
-    asked = {label: len(seeds[found[0].trial.group]) for label, found in groups.items()}
-    rows, by = in_order(groups, asked, study)
-    missing = tuple(group[0] for group in seeds if group[0] not in groups)
+    asked = [trial for trial in study.trials() if at.items() <= trial.labels.items()]
+    there = {str(result.trial): result for result in results.where(**at).results}
+    # A stopped study has only begun some seeds. They count if none is finished.
+    known = there.keys() | results.failures.keys()
+    begun = {trial.seed for trial in asked if str(trial) not in known}
+    seeds = set(study.seeds) - begun or {trial.seed for trial in asked if str(trial) in known}
+    groups: dict[str, list[Result]] = {trial.group[0]: [] for trial in asked}
+    for trial in asked:
+        if trial.seed in seeds and str(trial) in there:
+            groups[trial.group[0]].append(there[str(trial)])
+    found = {label: tuple(group) for label, group in groups.items() if group}
+    rows, by = in_order(found, len(seeds), study)
+    missing = tuple(label for label, group in groups.items() if not group)
     return _judged(
-        Comparison(study=study, at=at, groups=groups, metric=by, rows=tuple(rows), missing=missing)
+        Comparison(study=study, at=at, groups=found, metric=by, rows=tuple(rows), missing=missing)
     )
 
 
@@ -200,15 +185,15 @@ def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
 
 
 def in_order(
-    groups: Mapping[str, Sequence[Result]], asked: Mapping[str, int], study: Study
+    groups: Mapping[str, Sequence[Result]], seeds: int, study: Study
 ) -> tuple[list[Row], Metric]:
     """Rank groups of results that differ in the seed only, without regard to noise; also return
     the metric of the ranking.
 
     Args:
-        asked: Number of results that each label should have.
+        seeds: Number of results that each group should have.
     """
-    rows = [_row(label, found, study.target, asked[label]) for label, found in groups.items()]
+    rows = [_row(label, found, study.target, seeds) for label, found in groups.items()]
     by = _preferred(rows, study.metrics)
     return sorted(rows, key=lambda row: _rank(row, by)), by
 
@@ -218,13 +203,12 @@ def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
     arrived: dict[str, int] = {}
     for name, metric in METRICS.items():
         values = values_of(found, metric, target)
-        needed = len(found)
         if metric.to_target:
-            arrived[name], needed = len(values), max(seeds, len(found))
+            arrived[name] = len(values)
         # A mean of only the seeds that happen to have the figure would be a mean of the lucky ones.
-        if len(values) == needed:
+        if len(values) == (seeds if metric.to_target else len(found)):
             figures[name] = statistics.interval(values.values())
-    missing = max(0, seeds - len(found))
+    missing = seeds - len(found)
     return Row(label=label, n=len(found), missing=missing, figures=figures, arrived=arrived)
 
 
@@ -253,27 +237,45 @@ def _judged(found: Comparison) -> Comparison:
     """Compare every comparable row with the first."""
     if not found.ranked:
         return found
+    first, *others = found.ranked
     target = found.study.target
-    values = [values_of(found.groups[row.label], found.metric, target) for row in found.ranked]
-    if min(value for group in values for value in group.values()) <= 0:
+    figures = [values_of(found.groups[row.label], found.metric, target) for row in found.ranked]
+    every = [value for values in figures for value in values.values()]
+    resolution = least = max(max(map(abs, every)) * _RELATIVE_MIN, math.ulp(0.0))
+    if min(every) <= 0:
         # No figure is a factor of zero, and a loss may be negative.
         found = replace(found, metric=replace(found.metric, is_ratio=False))
+    is_ratio, values = found.metric.is_ratio, figures
+    if is_ratio:
+        # Factors are differences of logarithms.
+        resolution = _resolution(found.groups[first.label], found.metric, target)
+        values = [
+            {seed: math.log(max(value, least)) for seed, value in group.items()}
+            for group in figures
+        ]
+    gaps = statistics.differences(values[1:], values[0], resolution=resolution)
     family = _family(found)
-    rows = [*_by_figures(found, values, family), *_by_arrivals(found, family)]
-    corrected = statistics.holm([row.p for row in rows], family=family)
-    first = found.ranked[0]
+    corrected = statistics.holm([gap.p for gap in gaps], family=family)
     judged = {first.label: replace(first, verdict=Verdict.FIRST)}
-    for row, p in zip(rows, corrected, strict=True):
+    for row, group, gap, p in zip(others, figures[1:], gaps, corrected, strict=True):
+        detectable = statistics.minimum_detectable(gap, SIGNIFICANT / family)
+        if is_ratio:
+            # Its standard error stays that of the logarithms.
+            mean, low, high = map(statistics.exp, (gap.mean, gap.low, gap.high))
+            gap = replace(gap, mean=mean, low=low, high=high)
+            detectable = statistics.exp(detectable)
         verdict = Verdict.WORSE if p < SIGNIFICANT else Verdict.UNDECIDED
-        verdict = Verdict.NOISE_UNKNOWN if math.isnan(p) else verdict
-        verdict = row.verdict if row.verdict is Verdict.TIE else verdict
-        judged[row.label] = replace(row, p=p, verdict=verdict)
+        if _are_alike(group, figures[0]):
+            verdict = Verdict.TIE
+        elif math.isnan(p):
+            verdict = Verdict.NOISE_UNKNOWN
+        judged[row.label] = replace(row, gap=gap, p=p, verdict=verdict, detectable=detectable)
     return replace(found, rows=tuple(judged.get(row.label, row) for row in found.rows))
 
 
 def _family(found: Comparison) -> int:
     """Return how many comparisons those with the first were chosen from."""
-    n, reference = len(found.ranked) + len(found.late), found.study.reference
+    n, reference = len(found.ranked), found.study.reference
     # The best of n points follows from the data that it is compared by: it was chosen from all
     # pairs.
     pairs = max(1, n * (n - 1) // 2)
@@ -284,73 +286,11 @@ def _family(found: Comparison) -> int:
     return max(1, n - 1) if found.ranked[0].label == reference else 2 * pairs
 
 
-def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> list[Row]:
-    """Compare rows that have the figure; p is not corrected yet."""
-    is_ratio, first = found.metric.is_ratio, found.ranked[0]
-    alike = [_are_alike(group, values[0]) for group in values[1:]]
-    resolution = least = _rounding(values)
-    if is_ratio:
-        # Factors are differences of logarithms.
-        resolution = _resolution(found.groups[first.label], found.metric, found.study.target)
-        values = [
-            {seed: math.log(max(value, least)) for seed, value in group.items()} for group in values
-        ]
-    gaps = statistics.differences(values[1:], values[0], resolution=resolution)
-    rows = []
-    for row, gap, is_tie in zip(found.ranked[1:], gaps, alike, strict=True):
-        detectable = statistics.minimum_detectable(gap, SIGNIFICANT / family)
-        if is_ratio:
-            # Its standard error stays that of the logarithms.
-            mean, low, high = map(statistics.exp, (gap.mean, gap.low, gap.high))
-            gap = replace(gap, mean=mean, low=low, high=high)
-            detectable = statistics.exp(detectable)
-        verdict = Verdict.TIE if is_tie else row.verdict
-        rows.append(replace(row, gap=gap, p=gap.p, verdict=verdict, detectable=detectable))
-    return rows
-
-
 def _are_alike(values: Values, others: Values) -> bool:
     """True if two groups have the same figure with every seed."""
     return values.keys() == others.keys() and all(
         math.isclose(value, others[seed], rel_tol=_RELATIVE_MIN) for seed, value in values.items()
     )
-
-
-def _by_arrivals(found: Comparison, family: int) -> list[Row]:
-    """Compare rows that do not always reach the target, by Fisher's exact test of their arrivals
-    and a paired t test of their final figures; p is not corrected yet."""
-    first, end, target = found.ranked[0], found.end, found.study.target
-    if not found.late or end is None:
-        return []
-    compared = (*found.ranked[1:], *found.late)
-    ends = [values_of(found.groups[row.label], end, target) for row in (first, *compared)]
-    gaps = statistics.differences(
-        ends[1:], ends[0], resolution=_rounding(ends), at_least_common=True
-    )
-    rows = []
-    for row, gap in list(zip(compared, gaps, strict=True))[len(found.ranked) - 1 :]:
-        by_arrivals = statistics.fisher(found.reached(row), row.n, found.reached(first), first.n)
-        is_less_far = gap.mean > 0 if end.lower_is_better else gap.mean < 0
-        # A row that ends better than the first is not worse, whatever the noise.
-        by_ends = gap.p if is_less_far or math.isnan(gap.p) else 1.0
-        is_by_arrivals = math.isnan(by_ends) or by_arrivals <= by_ends
-        p = min(1.0, _TESTS * (by_arrivals if is_by_arrivals else by_ends))
-        rows.append(
-            replace(
-                row,
-                end_gap=gap,
-                p=p if found.noise_known else math.nan,
-                is_by_arrivals=is_by_arrivals,
-                detectable=statistics.minimum_detectable(gap, SIGNIFICANT / family / _TESTS),
-            )
-        )
-    return rows
-
-
-def _rounding(values: Sequence[Values]) -> float:
-    """Return the size of difference that is only rounding."""
-    largest = max((abs(value) for group in values for value in group.values()), default=0.0)
-    return max(largest * _RELATIVE_MIN, math.ulp(0.0))
 
 
 def _resolution(found: Sequence[Result], metric: Metric, target: float) -> float:

@@ -1,76 +1,30 @@
-"""The best value of one axis for every point of the others, and how it was found."""
+"""The best value of one axis for every point of the others."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ..metrics import Metric
 from ..results import Result, Results
 from ..study import Axis, Study, Trial
-from .ranking import Row, in_order
-from .verdicts import figure_words
+from .ranking import in_order
 
-__all__ = ["Search", "Tried", "searched"]
+__all__ = ["Search", "searched"]
 
 _Group = tuple[str, ...]
-_BySeed = Mapping[int, Result]
-"""Results of one value of the tuned axis."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """Results of each value of the tuned axis at one point of the others."""
-
-    at: Mapping[str, str]
-    """The point: a label for each other axis."""
-    metric: Metric
-    """The metric of the ranking."""
-    rows: Mapping[str, Row]
-    """Rows over all seeds, by value; values without any result are missing."""
-    taken: Mapping[str, int]
-    """Number of seeds for which each value was best on the other seeds; most frequent first."""
-    edge: str
-    """``smallest`` or ``largest`` if the most frequent value is an end of the axis, beyond which a
-    better one may lie; else empty."""
-
-    @property
-    def taken_words(self) -> str:
-        """The chosen values, as in ``0.2`` or ``0.2 (2), 0.4 (1), the largest tried``."""
-        text = ", ".join(f"{label} ({times})" for label, times in self.taken.items())
-        text = next(iter(self.taken)) if len(self.taken) == 1 else text
-        return f"{text}, the {self.edge} tried" if self.edge else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """All values tried at every point, and the values chosen."""
+    """The values chosen on the tuned axis."""
 
     axis: Axis
     """The tuned axis."""
-    tried: tuple[Tried, ...]
-    """Results in the order of the other axes."""
+    taken: Mapping[_Group, str]
+    """The values of each point of the other axes in words, with the number of seeds if several:
+    ``0.2`` or ``0.2 (2), 0.4 (1), the largest tried``."""
     is_cross_validated: bool
     """True if each seed is shown at the value that is best on the *other* seeds; a single seed has
     none."""
-
-    def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """Return the head and lines of a table of every value, at a place of the further axes."""
-        first = next(iter(self.tried[0].at), "") if self.tried else ""
-        heads = [first, *self.axis.labels, "taken", "by"]
-        lines = [
-            [
-                one.at[first],
-                *(
-                    figure_words(one.rows[label], one.metric) if label in one.rows else "no result"
-                    for label in self.axis.labels
-                ),
-                one.taken_words,
-                one.metric.words,
-            ]
-            for one in self.tried
-            if at.items() <= one.at.items()
-        ]
-        return heads, lines
 
     @property
     def words(self) -> str:
@@ -81,92 +35,75 @@ class Search:
 
 
 def searched(results: Results) -> tuple[Results, Search | None]:
-    """Show every seed at the value of the tuned axis that ranks first over the other seeds, and
-    leave out seeds that were only begun.
+    """Show every seed at the value of the tuned axis that ranks first over the other seeds.
 
     Returns:
         The results without that axis, and the search; None if the study tunes nothing.
     """
     study = results.study
     if not study.tune:
-        return results.of_finished_seeds(), None
-    axis = next(axis for axis in study.axes if axis.name == study.tune)
-    there = {(result.trial.group, result.trial.seed): result for result in results.results}
-    # Results by point of the other axes, value and seed.
-    places: dict[_Group, dict[str, dict[int, Result]]] = {}
-    whys: dict[tuple[_Group, str, int], str] = {}
+        return results, None
+    index = [axis.name for axis in study.axes].index(study.tune)
+    axis = study.axes[index]
+    known = {(result.trial.group, result.trial.seed): result for result in results.results}
+    # Trials by point of the other axes, and value.
+    points: dict[_Group, dict[str, list[Trial]]] = {}
     for trial in study.trials():
-        others = tuple(label for name, label in trial.labels.items() if name != axis.name)
-        value = trial.labels[axis.name]
-        by_seed = places.setdefault(others, {}).setdefault(value, {})
-        if (trial.group, trial.seed) in there:
-            by_seed[trial.seed] = there[trial.group, trial.seed]
-        elif str(trial) in results.failures:
-            whys[others, value, trial.seed] = results.failures[str(trial)]
-    reduced = _without(study, axis, places)
-    picks = {place: {s: _pick(of, study, s) for s in study.seeds} for place, of in places.items()}
+        others = trial.group[:index] + trial.group[index + 1 :]
+        points.setdefault(others, {}).setdefault(trial.group[index], []).append(trial)
+    picks: dict[_Group, dict[int, str]] = {}
+    for point, of_values in points.items():
+        there = {
+            value: [known[at] for one in trials if (at := (one.group, one.seed)) in known]
+            for value, trials in of_values.items()
+        }
+        picks[point] = {seed: _pick(there, study, seed) for seed in study.seeds}
+    reduced = _without(study, axis, points)
     found: list[Result] = []
     failures: dict[str, str] = {}
     for trial in reduced.trials():
         value = picks[trial.group][trial.seed]
-        result = places[trial.group][value].get(trial.seed)
-        if result is not None:
-            kept = Trial(labels=trial.labels, settings=result.trial.settings)
-            found.append(replace(result, trial=kept))
-        elif (why := whys.get((trial.group, value, trial.seed))) is not None:
+        (tried,) = (one for one in points[trial.group][value] if one.seed == trial.seed)
+        if (result := known.get((tried.group, tried.seed))) is not None:
+            found.append(replace(result, trial=replace(result.trial, labels=trial.labels)))
+        elif (why := results.failures.get(str(tried))) is not None:
             failures[str(trial)] = f"{axis.name} = {value}: {why}"
-    names = [other.name for other in reduced.axes]
-    tried = [
-        _tried(dict(zip(names, place, strict=True)), of_values, study, axis, picks[place])
-        for place, of_values in places.items()
-        if any(of_values.values())
-    ]
-    search = Search(axis=axis, tried=tuple(tried), is_cross_validated=len(study.seeds) > 1)
-    left = Results(study=reduced, results=tuple(found), failures=failures)
-    return left.of_finished_seeds(), search
+    search = Search(
+        axis=axis,
+        taken={point: _taken(axis, picks[point].values()) for point in points},
+        is_cross_validated=len(study.seeds) > 1,
+    )
+    return Results(study=reduced, results=tuple(found), failures=failures), search
 
 
-def _without(study: Study, axis: Axis, there: Collection[_Group]) -> Study:
+def _without(study: Study, axis: Axis, points: Collection[_Group]) -> Study:
     """Return the study without an axis; points that had no trial still have none."""
     axes = tuple(other for other in study.axes if other is not axis)
     bare = replace(study, axes=axes, skip=(), tune="")
-    gone = (labels for _, labels in bare.places() if tuple(labels.values()) not in there)
+    gone = (labels for _, labels in bare.places() if tuple(labels.values()) not in points)
     return replace(bare, skip=tuple(gone))
 
 
-def _pick(of_values: Mapping[str, _BySeed], study: Study, seed: int) -> str:
+def _pick(of_values: Mapping[str, Collection[Result]], study: Study, seed: int) -> str:
     """Return the value that ranks first on all other seeds; with one seed, on that one."""
-    others = {one for one in study.seeds if one != seed} or {seed}
-    rows, _ = _ranked(of_values, study, others)
+    run = {one.trial.seed for found in of_values.values() for one in found}
+    others = run - {seed} or run
+    kept = {
+        value: [one for one in found if one.trial.seed in others]
+        for value, found in of_values.items()
+    }
+    rows, _ = in_order({value: some for value, some in kept.items() if some}, len(others), study)
     return rows[0].label if rows else next(iter(of_values))
 
 
-def _ranked(
-    of_values: Mapping[str, _BySeed], study: Study, seeds: Collection[int]
-) -> tuple[list[Row], Metric]:
-    kept = {
-        label: [result for seed, result in by_seed.items() if seed in seeds]
-        for label, by_seed in of_values.items()
-    }
-    there = {label: found for label, found in kept.items() if found}
-    # Seeds without any result have not been run.
-    tried = len({one.trial.seed for found in there.values() for one in found})
-    return in_order(there, dict.fromkeys(there, tried), study)
-
-
-def _tried(
-    at: Mapping[str, str],
-    of_values: Mapping[str, _BySeed],
-    study: Study,
-    axis: Axis,
-    picks: Mapping[int, str],
-) -> Tried:
-    rows, metric = _ranked(of_values, study, study.seeds)
-    taken = dict(Counter(picks.values()).most_common())
-    numbers, edge = axis.numbers or (), ""
+def _taken(axis: Axis, picks: Collection[str]) -> str:
+    taken = Counter(picks).most_common()
+    first = taken[0][0]
+    text = ", ".join(f"{value} ({times})" for value, times in taken) if len(taken) > 1 else first
+    # Beyond an end of the axis a better value may lie.
+    numbers = axis.numbers or ()
     if len(numbers) > 1:
-        value = numbers[axis.labels.index(next(iter(taken)))]
-        edge = {min(numbers): "smallest", max(numbers): "largest"}.get(value, "")
-    return Tried(
-        at=at, metric=metric, rows={row.label: row for row in rows}, taken=taken, edge=edge
-    )
+        number = numbers[axis.labels.index(first)]
+        edge = {min(numbers): "smallest", max(numbers): "largest"}.get(number)
+        text += f", the {edge} tried" if edge else ""
+    return text

@@ -64,18 +64,13 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
     if verdict is Verdict.TIE:
         return "tie: the same with every seed" if row.n > 1 else "tie"
     if verdict is Verdict.NOT_COMPARED:
-        return "target not always reached" if comparison.metric.to_target else "no figure"
-    is_late = row in comparison.late
+        arrived = f"{comparison.reached(row)} of {row.n} arrive"
+        return arrived if comparison.metric.to_target else "no figure"
     gap = _gap_words(row, comparison)
-    if is_late:
-        gap = f"{comparison.reached(row)} of {row.n} arrive"
     if verdict is Verdict.NOISE_UNKNOWN:
         return f"{gap}; {verdict}"
     if verdict is Verdict.UNDECIDED:
-        detectable = detectable_words(row, comparison)
-        return f"{f'{gap}; ' * is_late}{verdict} (detectable: {detectable})"
-    if is_late and not row.is_by_arrivals:
-        gap += f"; {_end_words(row, comparison)}"
+        return f"{verdict} (detectable: {detectable_words(row, comparison)})"
     return f"{gap}, {'p < 0.0001' if row.p < 1e-4 else f'p = {number(row.p, 2)}'}"
 
 
@@ -89,33 +84,20 @@ def _gap_words(row: Row, comparison: Comparison) -> str:
     return f"{number(row.gap.mean * scale)} {unit}".strip() + around
 
 
-def _end_words(row: Row, comparison: Comparison) -> str:
-    """Format how much worse a row ends that does not always reach the target."""
-    gap, end = row.end_gap, comparison.end
-    assert gap is not None and end is not None
-    scale, unit = _unit_of(end)
-    less = sorted(abs(value) * scale for value in (gap.low, gap.high))
-    shown = f"{number(abs(gap.mean) * scale)} {unit}".strip()
-    way = "higher" if end.lower_is_better else "lower"
-    return f"ends {shown} {way} ({number(less[0])} to {number(less[1])})"
-
-
 def detectable_words(row: Row, comparison: Comparison) -> str:
     """Format the smallest difference that would be significant in 4 of 5 studies."""
     if math.isnan(row.detectable):
         return "—"
-    end = comparison.end
-    metric = end if end is not None and row in comparison.late else comparison.metric
+    metric = comparison.metric
     # A fraction cannot differ by more than all of it.
     if metric.unit == "%" and row.detectable >= 1:
         return "none"
-    if metric.is_ratio and metric is not end:
+    if metric.is_ratio:
         if row.detectable < _TIMES_FROM:
             return f"{number(100 * (row.detectable - 1), 2)} %"
         return f"{number(row.detectable, 2)} times"
     scale, unit = _unit_of(metric)
-    text = f"{number(row.detectable * scale, 2)} {unit}".strip()
-    return f"{text} of {metric.words}" if metric is end else text
+    return f"{number(row.detectable * scale, 2)} {unit}".strip()
 
 
 def _unit_of(metric: Metric) -> tuple[float, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ....train.storage.files import drafted
 from ..analysis.ranking import Comparison, comparisons
-from ..analysis.search import searched
+from ..analysis.search import Search, searched
 from ..analysis.verdicts import figure_words, headlines, verdict_words
 from ..execution.trial import code_version, versions
 from ..format import count, listed, number, place, shown
@@ -74,9 +74,8 @@ def page(results: Results) -> str:
             parts.append(f"<h2>{escape(where)}</h2>")
             parts.append(_image(charts.curves([one], colors), "curves"))
             parts.append(_image(charts.ranking([one]), "ranking"))
-            parts.append(_table_of(best, one))
-            if search is not None:
-                parts.append(f"<p>{escape(search.words)}</p>{_table(*search.table(one.at))}")
+            parts.append(_table_of(best, one, search))
+            parts.append(f"<p>{escape(search.words)}</p>" if search is not None else "")
         metrics = [one for one in metrics_known(best) if one.is_shown][:3]
         if (axis := charts.number_axis(best.study)) is not None and metrics:
             parts.append(f"<h2>What {escape(axis.name)} does</h2>")
@@ -157,7 +156,7 @@ def _facts(results: Results) -> str:
     return "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in known.items())
 
 
-def _table_of(results: Results, comparison: Comparison) -> str:
+def _table_of(results: Results, comparison: Comparison, search: Search | None) -> str:
     rows = comparison.rows
     there = (one for found in comparison.groups.values() for one in found)
     metrics = [
@@ -168,10 +167,13 @@ def _table_of(results: Results, comparison: Comparison) -> str:
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
     reached = ["Seeds at target"] * comparison.has_target
-    heads = [comparison.axis, "Compared with the first", *reached, *(m.title for m in metrics)]
+    tuned = [search] if search is not None else []
+    heads = [comparison.axis, *(one.axis.name for one in tuned), "Compared with the first"]
+    heads += [*reached, *(metric.title for metric in metrics)]
     lines = [
         [
             row.label,
+            *(one.taken[row.label, *comparison.at.values()] for one in tuned),
             verdict_words(row, comparison),
             *(f"{comparison.reached(row)} of {row.n}" for _ in reached),
             *(figure_words(row, metric) for metric in metrics),

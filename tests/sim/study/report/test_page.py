@@ -84,8 +84,7 @@ def ceilings(labels: object) -> Course:
 
 def test_a_point_that_never_reaches_the_target_is_reported() -> None:
     text = read(results_of({"topology": ["ring", "complete"]}, ceilings)).text
-    ends = r"ring 0 of 3 arrive; ends [\d.]+ points lower \([\d. to]+\), p [=<] 0\.0"
-    assert re.search(ends + r"\d* 0 of 3 0 of 3 arrive", text)
+    assert re.search("ring 0 of 3 arrive 0 of 3 0 of 3 arrive", text)
 
 
 def rates(labels: object) -> Course:
