@@ -582,7 +582,7 @@ class RunConfig(TrainingSettings):
     )
     journal: bool = setting(
         False,
-        "Write journal.bin, from which `python -m rumor.sim.replay` repeats the run bit for bit.",
+        "Write journal.jsonl, from which `python -m rumor.sim.replay` repeats the run bit for bit.",
     )
     checkpoint_every: str = setting(
         "60s",

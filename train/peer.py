@@ -511,7 +511,6 @@ class Peer:
             id=self.id,
             config=self.config,
             rule=self._rule,
-            model=self._whole,
             vector=self._vector,
             counters=self._counters,
             stats=self.stats,

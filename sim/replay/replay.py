@@ -5,23 +5,19 @@ needs a share waits until the sender's replay has made it, so no clock has to be
 """
 
 import re
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
-from heapq import heappop, heappush
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from ...gossip.effects.ledger import Life
 from ...gossip.errors import ConfigError, TrainingError
 from ...train.storage.environment import differences, machine
 from ...train.storage.journal import JOURNAL, Head, JournalFile
-from .peer import PeerReplay
-from .result import Difference, PeerVerdict, Replay, Verdict
-from .shares import Key, Life, ShareKey, ShareStore
+from .peer import PeerReplay, ShareKey, Shares
+from .result import Difference, PeerVerdict, Replay
 
-__all__ = ["PeerVerdict", "Replay", "Verdict", "replay"]
-
-Run = Generator[Key | None, None, None]
+__all__ = ["PeerVerdict", "Replay", "replay"]
 
 
 def replay(folder: Path | str, *more: Path | str) -> Replay:
@@ -32,10 +28,12 @@ def replay(folder: Path | str, *more: Path | str) -> Replay:
         ConfigError: No journal exists, one cannot be read at all, or its task is not available
             here.
     """
-    paths = _find_journals([Path(each) for each in (folder, *more)])
-    with ExitStack() as stack:
-        peers, warnings = _prepared(paths, stack)
-        first = _Swarm(peers).run()
+    threads = torch.get_num_threads()
+    try:
+        peers, warnings = _prepared(_find_journals([Path(each) for each in (folder, *more)]))
+        first = _run(peers)
+    finally:
+        torch.set_num_threads(threads)
     return Replay(
         peers=tuple(peer.result for peer in sorted(peers, key=lambda peer: peer.life)),
         difference=first,
@@ -58,90 +56,64 @@ def _find_journals(folders: Sequence[Path]) -> list[Path]:
     return found
 
 
-class _Swarm:
-    """The replays of all peers."""
-
-    def __init__(self, peers: Sequence[PeerReplay]) -> None:
-        self._peers = peers
-        self._store = peers[0].store
-        self._first: Difference | None = None
-        self._waiting: dict[Key, list[int]] = {}
-        # The next replay is that farthest behind by the calendar: then few shares are stored.
-        self._queue: list[tuple[float, int]] = []
-
-    def run(self) -> Difference | None:
-        """Replay as far as all journals go; return the first difference found."""
-        runs = [peer.run() for peer in self._peers]
-        for index, peer in enumerate(self._peers):
-            heappush(self._queue, (peer.unix_s, index))
-        while self._queue:
-            index = heappop(self._queue)[1]
-            self._advance(index, runs[index])
-            for key in self._store.take_arrivals():
-                for woken in self._waiting.pop(key, ()):
-                    heappush(self._queue, (self._peers[woken].unix_s, woken))
-        for run in runs:
-            run.close()
-        for key, waiting in self._waiting.items():
-            why = "no journal that could be read so far has it"
-            if isinstance(key, ShareKey):
-                why = self._why_missing(key.sender)
-            for index in waiting:
-                self._peers[index].result.why = f"it needs {key}: {why}"
-        return self._first
-
-    def _advance(self, index: int, run: Run) -> None:
-        peer = self._peers[index]
+def _run(peers: Sequence[PeerReplay]) -> Difference | None:
+    """Replay as far as all journals go; return the first difference found."""
+    shares = peers[0].shares
+    runs = {peer.life: peer.run() for peer in peers}
+    going = {peer.life: peer for peer in peers}
+    waiting: dict[Life, ShareKey] = {}
+    first: Difference | None = None
+    while ready := [
+        peer for life, peer in going.items() if life not in waiting or waiting[life] in shares
+    ]:
+        # The replay that is farthest behind by the calendar: then few shares are stored.
+        peer = min(ready, key=lambda peer: peer.unix_s)
+        waiting.pop(peer.life, None)
         threads = peer.head.machine["threads"]
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         try:
-            wanted = next(run)
+            wanted = next(runs[peer.life])
         except StopIteration:
-            self._first = self._first or peer.result.difference
-            return
-        if wanted is None:
-            heappush(self._queue, (peer.unix_s, index))
+            del going[peer.life]
+            first = first or peer.result.difference
         else:
-            self._waiting.setdefault(wanted, []).append(index)
-
-    def _why_missing(self, sender: Life) -> str:
-        peer = next((peer for peer in self._peers if peer.life == sender), None)
-        if peer is None:
-            return "that journal is not here"
-        if peer.result.difference is not None:
-            return "that replay differs from the live run before it"
-        if peer.result.verdict is not Verdict.IDENTICAL:
-            return f"that replay could not go on after its record {peer.result.records}"
-        cut = "" if peer.file.closed else ", where it was cut short"
-        return f"that journal ends before it, after record {peer.result.records}{cut}"
+            if wanted is not None:
+                waiting[peer.life] = wanted
+    for life, key in waiting.items():
+        runs[life].close()
+        going[life].result.why = f"it needs {key}: {_why_missing(peers, key.sender)}"
+    return first
 
 
-def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay], tuple[str, ...]]:
+def _why_missing(peers: Sequence[PeerReplay], sender: Life) -> str:
+    peer = next((peer for peer in peers if peer.life == sender), None)
+    if peer is None:
+        return "that journal is not here"
+    if peer.result.difference is not None:
+        return "that replay differs from the live run before it"
+    if not peer.result.is_done:
+        return f"that replay could not go on after its record {peer.result.records}"
+    cut = "" if peer.file.closed else ", where it was cut short"
+    return f"that journal ends before it, after record {peer.result.records}{cut}"
+
+
+def _prepared(paths: Sequence[Path]) -> tuple[list[PeerReplay], tuple[str, ...]]:
     """Prepare the replays of all peers; also return why bits may differ."""
-    journals = [_opened(path, stack) for path in paths]
-    lives = [Life(head.id, head.incarnation) for _, head in journals]
+    try:
+        files = [JournalFile(path) for path in paths]
+    except TrainingError as error:
+        raise ConfigError(str(error)) from None
+    heads = [file.head for file in files]
+    lives = [(head.id, head.incarnation) for head in heads]
     if len(set(lives)) < len(lives):
         raise ConfigError("the same journal was given twice")
     warnings: dict[str, None] = {}
-    for _, head in journals:
+    for head in heads:
         here = machine(torch.device(_device(head))) | {"threads": head.machine.get("threads")}
         warnings |= dict.fromkeys(differences(head.machine, here))
-    store = ShareStore(lives)
-    stack.callback(torch.set_num_threads, torch.get_num_threads())
-    peers = [PeerReplay(file, head, _device(head), store) for file, head in journals]
-    return peers, tuple(warnings)
-
-
-def _opened(path: Path, stack: ExitStack) -> tuple[JournalFile, Head]:
-    try:
-        file = stack.enter_context(closing(JournalFile(path)))
-    except TrainingError as error:
-        raise ConfigError(str(error)) from None
-    try:
-        return file, Head.from_json(file.head)
-    except TrainingError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    shares = Shares(lives)
+    return [PeerReplay(file, _device(file.head), shares) for file in files], tuple(warnings)
 
 
 def _device(head: Head) -> str:

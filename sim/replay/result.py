@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from ...gossip.errors import TrainingError
 from ...gossip.weight import in_units
 
-__all__ = ["Difference", "Differs", "PeerVerdict", "Replay", "Verdict", "first_difference"]
+__all__ = ["Difference", "Differs", "PeerVerdict", "Replay", "first_difference"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,16 +33,6 @@ class Differs(Exception):
     """A replay is not what the journal says; carries what differs, in words."""
 
 
-class Verdict(StrEnum):
-    """Result of one peer's replay."""
-
-    IDENTICAL = "identical"
-    """Nothing differs, as far as its journal goes."""
-    DIFFERS = "differs"
-    STOPPED = "stopped"
-    """It could not continue: its journal is damaged, or a share that it needs is not available."""
-
-
 @dataclass(slots=True, kw_only=True)
 class PeerVerdict:
     """How one incarnation of a peer was replayed."""
@@ -57,14 +46,23 @@ class PeerVerdict:
     """Optimizer steps taken."""
     mixed: int = 0
     """Shares mixed."""
-    verdict: Verdict = Verdict.STOPPED
+    is_done: bool = False
+    """True if nothing differs, as far as its journal goes."""
     closed: bool = False
     """True if its journal has an end; False for a peer that was killed."""
     compared: bool = False
     """True if its model was found equal to the model that the live run saved."""
     difference: Difference | None = None
     why: str = ""
-    """Why it could not continue, in words; empty if it could."""
+    """Why it could not continue, in words: its journal is damaged, or a share that it needs is not
+    available."""
+
+    @property
+    def verdict(self) -> str:
+        """One word: ``identical``, ``differs`` or ``stopped``."""
+        if self.is_done:
+            return "identical"
+        return "stopped" if self.difference is None else "differs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +79,7 @@ class Replay:
     @property
     def identical(self) -> bool:
         """True if nothing differs, and every journal could be replayed as far as it goes."""
-        return all(peer.verdict is Verdict.IDENTICAL for peer in self.peers)
+        return all(peer.is_done for peer in self.peers)
 
 
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:

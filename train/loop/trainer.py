@@ -163,8 +163,6 @@ class _Training:
                 f"the loss of step {learner.taken} is {float(loss)}: lower the learning rate"
             )
         peer.step(loss=loss, samples=learner.samples if self._by_samples else None, lr=learner.lr)
-        if journal is not None:
-            journal.check()
 
     def _after_exchange(self, apart_s: float) -> bool:
         evaluation = self.learner.evaluation()

@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from ...gossip import ConfigError, Rule, TransportError
 from ...gossip.exchange.flow_control import messages_max
 from ...gossip.protocol.protocol import Protocol
@@ -23,7 +21,6 @@ from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, PeerId, stream
 from ...topology.live import LiveTopology
 from ..config import PeerConfig
-from ..model import travelling_tensors
 from ..storage.checkpoint import Past
 from ..storage.files import write_json
 from ..storage.incarnation import note_incarnation
@@ -68,7 +65,6 @@ def open_runtime(
     id: PeerId,
     config: PeerConfig,
     rule: Rule,
-    model: nn.Module,
     vector: Vector,
     counters: Counters,
     stats: Callable[[], PeerStats],
@@ -132,17 +128,15 @@ def open_runtime(
                     write_json(out / name, value)
                 events = Events(out)
                 if head is not None:
-                    tensors = travelling_tensors(model, vector.schema)
-                    journal = Journal(out / JOURNAL, head.as_json(), list(tensors.values()))
+                    journal = Journal(out / JOURNAL, head)
         lock, centers = threading.Lock(), None
         if requirements.one_machine:
-            note = None if journal is None else journal.exchanged
 
             def known() -> list[tuple[PeerId, Incarnation]]:
                 with lock:
                     return [(member.id, member.incarnation) for member in protocol.known()]
 
-            centers = SharedCenters(account.life, known, note)
+            centers = SharedCenters(account.life, known)
         store = TensorStore(
             vector,
             rounding=lambda snapshot: stream(config.seed, id, f"rounding:{snapshot}"),

@@ -370,10 +370,10 @@ class PeerRuntime:
     ) -> list[Effect | Event]:
         now = uptime_s()
         if self.journal is not None:
-            self.journal.called(Call(method, arguments, header), now)
+            self.journal.called(Call(method, now, arguments, header))
         effects: list[Effect | Event] = getattr(self.protocol, method)(now=now, **arguments)
-        if self.journal is not None:
-            self.journal.decided(effects, self.protocol.state.weight)
+        if self.journal is not None and effects:
+            self.journal.flush()
         for effect in effects:
             self.counters.count(effect)
             if isinstance(effect, Entry) and self._ledger is not None:

@@ -73,20 +73,12 @@ class SharedCenters:
 
     Args:
         known: Returns the other peers of its swarm.
-        note: Called at each exchange, under the lock and before anything changes, with the center's
-            token, the number of the exchange, from 1 on, and whether the previous one was
-            completed.
 
     Raises:
         TrainingError: This system lacks anonymous files in memory, which Linux has.
     """
 
-    def __init__(
-        self,
-        life: Life,
-        known: Callable[[], Collection[Life]],
-        note: Callable[[bytes, int, bool], None] | None = None,
-    ) -> None:
+    def __init__(self, life: Life, known: Callable[[], Collection[Life]]) -> None:
         if not hasattr(os, "memfd_create"):
             raise TrainingError(
                 "this system cannot share a center between processes, Linux can: use a rule "
@@ -94,7 +86,6 @@ class SharedCenters:
             )
         self.life = life
         self._known = known
-        self._note = note
         self._held: dict[_Key, _Held] = {}
         self._looked_among: dict[_Key, frozenset[Life]] = {}
 
@@ -116,19 +107,16 @@ class SharedCenters:
             raise TrainingError(f"no memory to be shared with other peers: {error}") from error
         try:
             begun, done = held.counts[:2].tolist()
-            number, whole = begun + 1, begun == done
-            if not whole:
+            if begun != done:
                 _log.warning("a peer was killed while it exchanged its model with the center")
-            if self._note is not None:
-                self._note(held.token, number, whole)
-            held.counts[_BEGUN] = number
+            held.counts[_BEGUN] = begun + 1
             if not done:
                 for values, flat in zip(held.flats, numbers, strict=True):
                     values.copy_(flat)
             try:
                 vector.exchange(effect.register, held.flats, taken=effect.taken, given=effect.given)
             finally:
-                held.counts[_DONE] = number
+                held.counts[_DONE] = begun + 1
         finally:
             fcntl.flock(held.fd, fcntl.LOCK_UN)
 

@@ -3,13 +3,10 @@
 import json
 import shutil
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 import torch
@@ -22,18 +19,8 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.messages import Chunk
 from rumor.sim.replay.replay import replay
-from rumor.sim.replay.result import Replay, Verdict, first_difference
-from rumor.train.storage.journal import (
-    JOURNAL,
-    Began,
-    Call,
-    Decided,
-    Exchanged,
-    Fingerprint,
-    JournalFile,
-    Trained,
-    unpack,
-)
+from rumor.sim.replay.result import Replay, first_difference
+from rumor.train.storage.journal import JOURNAL, Call, JournalFile, Trained
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tasks.lr_schedule import parse_lr_schedule
 from rumor.train.tasks.registry import load_task
@@ -99,7 +86,7 @@ JOURNALED = ("--task", "noisytask:noisy", "--set", "eval_every=7", "--set=journa
 RULE = ("--rule", "gosgd:p=0.5")
 QUICK = (*RULE, *JOURNALED)
 
-Reframe = Callable[[int, bytes], bytes]
+Change = Callable[[list[Any]], list[Any]]
 
 
 @pytest.fixture(scope="module")
@@ -134,41 +121,24 @@ def run_copy(swarm: Path, tmp_path: Path) -> Path:
     return shutil.copytree(swarm, tmp_path / "run")
 
 
-def kind_of(record: Any) -> type | str:
-    return record.method if isinstance(record, Call) else type(record)
-
-
 def calls(records: Iterable[Any], method: str) -> list[Mapping[str, Any]]:
     """The arguments of every call of a method."""
-    return [record.arguments for record in records if kind_of(record) == method]
+    of_method = (each for each in records if isinstance(each, Call) and each.method == method)
+    return [record.arguments for record in of_method]
 
 
-def with_value(body: bytes, index: int, value: Any) -> bytes:
-    """The content of a record with one value changed."""
-    values = json.loads(body)
-    values[index] = value
-    return json.dumps(values).encode()
-
-
-def rewrite(journal: Path, change: Reframe, *, nth: int, kind: type | str) -> int:
-    """Change the nth record of a kind and its checksum; return its number."""
-    data, position, number, seen = journal.read_bytes(), 16, 0, 0
-    while position < len(data):
-        size, _, code = struct.unpack_from("<IIB", data, position)
-        start, stop = position + 9, position + 9 + size
-        if number > 0 and kind_of(unpack(code, data[start:stop])[0]) == kind:
-            seen += 1
-            if seen == nth:
-                body = change(code, data[start:stop])
-                frame = struct.pack("<IIB", len(body), crc32(body, code), code)
-                journal.write_bytes(data[:position] + frame + body + data[stop:])
-                return number
-        position, number = stop, number + 1
-    raise AssertionError("no such record")
+def rewrite(journal: Path, change: Change, *, nth: int, kind: str) -> int:
+    """Change the nth record of a kind; return its number."""
+    lines = journal.read_bytes().splitlines(keepends=True)
+    numbers = [n for n, line in enumerate(lines) if n and json.loads(line)[0] == kind]
+    number = numbers[nth - 1]
+    lines[number] = json.dumps(change(json.loads(lines[number]))).encode() + b"\n"
+    journal.write_bytes(b"".join(lines))
+    return number
 
 
 def verdicts(found: Replay) -> dict[str, str]:
-    return {peer.id: str(peer.verdict) for peer in found.peers}
+    return {peer.id: peer.verdict for peer in found.peers}
 
 
 @pytest.mark.extended
@@ -194,34 +164,22 @@ LOADED = ("--partition", "iid", "--set=journal")
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
-    ("peers", "settings", "expected"),
+    ("peers", "settings"),
     [
         # A custom dataset, augmentation and mixed precision.
-        (2, (*RULE, "--task", "noisytask:loaded", *LOADED), ("mix ",)),
-        (3, (*QUICK, *SHARDS), ("snapshot x of shard 2",)),
-        (3, (*LARGE, "--rule", "diloco:h=3"), ("combine ",)),
-        (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1"), ("mix ",)),
-        (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3"), ("snapshot x of shard 2",)),
-        (
-            2,
-            (*TRACKING, *LARGE, "--wire", "int8", COSINE),
-            ("snapshot out/0 and beside/0 as int8",),
-        ),
-        (
-            4,
-            (*DIGITS, "--rule", "choco", "--wire", "int8", "--topology", "ring"),
-            ("snapshot difference as int8 by itself", "combine estimate: 1.0 estimate, 1.0 snapsh"),
-        ),
-        (
-            4,
-            (*DIGITS, "--rule", "sparseloco:h=3", "--wire", "topk2bit:0.1"),
-            ("snapshot error as topk2bit:0.1 by itself", "combine error: 1.0 error, -1.0 snapsh"),
-        ),
+        (2, (*RULE, "--task", "noisytask:loaded", *LOADED)),
+        (3, (*QUICK, *SHARDS)),
+        (3, (*LARGE, "--rule", "diloco:h=3")),
+        (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1")),
+        (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3")),
+        (2, (*TRACKING, *LARGE, "--wire", "int8", COSINE)),
+        (4, (*DIGITS, "--rule", "choco", "--wire", "int8", "--topology", "ring")),
+        (4, (*DIGITS, "--rule", "sparseloco:h=3", "--wire", "topk2bit:0.1")),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
 def test_rules_formats_and_shards_are_repeated_bit_for_bit(
-    peers: int, settings: tuple[str, ...], expected: tuple[str, ...], workdir: Path, tmp_path: Path
+    peers: int, settings: tuple[str, ...], workdir: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     launch("--peers", str(peers), "--out", str(run), settings=settings)
@@ -229,8 +187,6 @@ def test_rules_formats_and_shards_are_repeated_bit_for_bit(
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.compared and peer.mixed for peer in found.peers)
     records = records_of(run / "peers" / "peer-0" / JOURNAL)
-    words = " ".join(record.words for record in records if isinstance(record, Decided))
-    assert all(each in words for each in expected)
     assert bool(calls(records, "measured")) == ("gosgd:p=0.5,robust=clip:tau=1" in settings)
     assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
 
@@ -263,33 +219,6 @@ def test_learning_rates_follow_the_swarm_steps_live_and_in_replay(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
-    workdir: Path, tmp_path: Path
-) -> None:
-    """The journals of four peers hold the number of each exchange, and no values."""
-    run = tmp_path / "run"
-    given = "--task digits --steps 60 --rule seasgd --peers 4 --set=journal --out"
-    launch(*given.split(), str(run), settings=())
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    assert all(peer.compared and peer.steps == 60 for peer in found.peers)
-    marks = {
-        peer.id: [r for r in records_of(peer.folder / JOURNAL) if isinstance(r, Exchanged)]
-        for peer in found.peers
-    }
-    every = sorted(mark.number for each in marks.values() for mark in each)
-    # A peer exchanges when it founds, after each step, before it merges, and while it follows.
-    assert every == list(range(1, len(every) + 1)) and len(every) >= 4 * 62
-    assert len({mark.token for each in marks.values() for mark in each}) == 1
-    # Without one of the journals, the others cannot be repeated beyond its first exchange.
-    shutil.rmtree(run / "peers" / "peer-2")
-    found = replay(run)
-    assert not found.identical and set(verdicts(found).values()) == {"stopped"}
-    assert all("it needs exchange " in peer.why for peer in found.peers)
-
-
-@pytest.mark.extended
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("settings", "in_memory"),
     [
@@ -316,8 +245,7 @@ def test_large_shares_are_repeated_for_every_transport(
 
 
 def records_of(journal: Path) -> list[object]:
-    with closing(JournalFile(journal)) as file:
-        return [record for record, _ in file]
+    return list(JournalFile(journal))
 
 
 @pytest.mark.extended
@@ -342,24 +270,16 @@ def test_a_flipped_bit_of_a_saved_model_is_located(run_copy: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "step", "what"),
     [
-        (Began, lambda _, body: b'["Began", 7]', 9, "the batch of step 10 has other samples"),
-        (Trained, lambda _, body: b'["Trained", 0.5]', 10, "was 0.5"),
-        (Decided, lambda _, body: with_value(body, 1, 7), None, "units here, and was 7"),
-        (Decided, lambda _, body: body[:-2] + b'; mix x#1 0.5"]', None, "mix x#1 0.5"),
-        (
-            Fingerprint,
-            lambda _, body: with_value(body, 1, [0, *json.loads(body)[1][1:]]),
-            None,
-            "0.weight has other bits",
-        ),
-        ("step", lambda _, body: with_value(body[:-1], 1, {"trained": True}) + b"\0", None, ""),
+        ("began", lambda _: ["began", 7], 9, "the batch of step 10 has other samples"),
+        ("trained", lambda _: ["trained", 0.5], 10, "was 0.5"),
+        ("step", lambda call: [*call[:2], {"trained": True}, ""], None, ""),
     ],
 )
 def test_a_changed_record_is_the_first_difference(
-    run_copy: Path, kind: type | str, change: Reframe, step: int | None, what: str
+    run_copy: Path, kind: str, change: Change, step: int | None, what: str
 ) -> None:
     journal = run_copy / "peers" / "peer-2" / JOURNAL
-    nth = 1 if kind in (Fingerprint, "step") else 10
+    nth = 1 if kind == "step" else 10
     number = rewrite(journal, change, nth=nth, kind=kind)
     found = replay(run_copy)
     assert not found.identical
@@ -370,26 +290,24 @@ def test_a_changed_record_is_the_first_difference(
     assert step in (None, difference.step)
     # A peer stops if it needs a share that this replay did not make; no other peer differs.
     others = {peer.id: peer for peer in found.peers if peer.id != "peer-2"}
-    assert all(peer.verdict is not Verdict.DIFFERS for peer in others.values())
-    stopped = [peer.why for peer in others.values() if peer.verdict is Verdict.STOPPED]
-    assert any("of peer-2" in why and "differs from the live run" in why for why in stopped)
+    assert all(peer.verdict != "differs" for peer in others.values())
+    stopped = [peer.why for peer in others.values() if peer.verdict == "stopped"]
+    if kind != "step":  # without an evaluation more, only the saved model differs
+        assert any("of peer-2" in why and "differs from the live run" in why for why in stopped)
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_changed_byte_stops_the_replay_at_its_record(run_copy: Path) -> None:
+def test_a_damaged_record_stops_the_replay(run_copy: Path) -> None:
     journal = run_copy / "peers" / "peer-0" / JOURNAL
-    with closing(JournalFile(journal)) as file:
-        ends_bytes = [file.position_bytes for _ in file]
     data = bytearray(journal.read_bytes())
-    # The last byte of a record. With a changed length in its head, the file might seem truncated.
-    data[ends_bytes[len(ends_bytes) // 2] - 1] ^= 1
+    data[data.index(b"\n", len(data) // 2) + 1] ^= 1
     journal.write_bytes(data)
     found = replay(run_copy)
     assert found.difference is None and not found.identical
     peer = found.peers[0]
-    assert peer.verdict is Verdict.STOPPED and "is damaged" in peer.why
-    assert f"record {peer.records + 1}," in peer.why
+    assert peer.verdict == "stopped" and "is damaged" in peer.why
+    assert f"record {peer.records + 1} is" in peer.why
 
 
 @pytest.mark.extended
@@ -399,7 +317,7 @@ def test_a_truncated_journal_is_distinguished_from_a_killed_peer(run_copy: Path)
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
     found = replay(run_copy)
     last = found.peers[2]
-    assert last.verdict is Verdict.STOPPED and "before the live run did" in last.why
+    assert last.verdict == "stopped" and "before the live run did" in last.why
     whys = [peer.why for peer in found.peers[:2]]
     assert any(f"could not go on after its record {last.records}" in why for why in whys)
     (run_copy / "peers" / "peer-2" / "model.safetensors").unlink()

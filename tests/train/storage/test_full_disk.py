@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
-import torch
 from safetensors import SafetensorError
 
 from rumor.gossip import GoSGD, TrainingError
@@ -25,6 +24,7 @@ from rumor.train.storage.ledger_file import read_ledger
 
 from ...waiting import turning, until
 from ..members import linear, settings
+from .test_journal import HEAD
 
 WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
 
@@ -119,22 +119,21 @@ def test_a_log_that_cannot_be_opened_is_retried_later(
 
 @pytest.mark.parametrize("written", [True, False], ids=["not executed", "not written"])
 def test_a_journal_with_missing_records_is_not_closed(tmp_path: Path, written: bool) -> None:
-    journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
-    journal.called(Call("wake"), 1.0)
+    journal = Journal(tmp_path / "j", HEAD)
+    journal.called(Call("wake", 1.0))
     if not written:
         file = journal._file
         file.flush()
         journal._file = cast(Any, SimpleNamespace(write=no_space))
         for _ in range(2):
             with pytest.raises(TrainingError, match=r"j cannot be written .No space left"):
-                journal.called(Call("wake"), 2.0)
+                journal.called(Call("wake", 2.0))
         journal._file = file
         with pytest.raises(TrainingError, match="No space left"):
-            journal.called(Call("wake"), 3.0)
+            journal.called(Call("wake", 3.0))
     journal.close(whole=not written)
     read = JournalFile(tmp_path / "j")
-    assert [now for _, now in read] == [1.0] and not read.closed
-    read.close()
+    assert list(read) == [Call("wake", 1.0)] and not read.closed
 
 
 def rumor_threads() -> list[str]:

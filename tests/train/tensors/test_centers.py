@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,10 +19,9 @@ from torch import nn
 
 from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import Exchange
-from rumor.train.storage.journal import Exchanged
 from rumor.train.tensors import centers
 from rumor.train.tensors.centers import Life, SharedCenters
-from rumor.train.tensors.vector import Vector
+from rumor.train.tensors.vector import Flats, Vector
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="only Linux has segments")
 
@@ -32,25 +32,44 @@ SEASGD = Exchange("x", "center", 0.2, 0.2, SWARM)
 READ = Exchange("x", "center", 1.0, 0.0, SWARM)
 
 
+class Mark(NamedTuple):
+    """An exchange: the segment, its number there, and whether the one before was completed."""
+
+    token: bytes
+    number: int
+    whole: bool
+
+
+class Noted(Vector):
+    """A vector that records its exchanges."""
+
+    peer: "Peer"
+
+    def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
+        held = self.peer.centers._held[self.peer.key]
+        begun, done = held.counts[:2].tolist()
+        self.peer.marks.append(Mark(held.token, begun, begun == done + 1))
+        super().exchange(register, shared, taken=taken, given=given)
+
+
 class Peer:
     """A peer that holds segments and records the marks of its exchanges."""
 
     def __init__(self, number: int, *known: int, dtype: torch.dtype = torch.float64) -> None:
         module = nn.Linear(50, 3).to(dtype)
-        self.vector = Vector(module)
+        self.vector = Noted(module)
+        self.vector.peer = self
         self.vector.flats[0].copy_(torch.randn(self.vector.flats[0].numel()).to(dtype))
-        self.marks: list[Exchanged] = []
+        self.marks: list[Mark] = []
         self.known: list[Life] = [(f"p{other}", 7) for other in known]
-        self.centers = SharedCenters((f"p{number}", 7), lambda: self.known, self.note)
-
-    def note(self, token: bytes, number: int, whole: bool) -> None:
-        self.marks.append(Exchanged(token, number, whole))
+        self.centers = SharedCenters((f"p{number}", 7), lambda: self.known)
 
     @property
     def x(self) -> torch.Tensor:
         return self.vector.flats[0]
 
     def exchange(self, effect: Exchange = SEASGD) -> None:
+        self.key = effect.swarm, effect.segment
         self.centers.exchange(effect, self.vector)
 
     def center(self) -> torch.Tensor:
@@ -110,7 +129,8 @@ def test_concurrent_exchanges_preserve_the_sum() -> None:
 def test_only_peers_of_one_swarm_and_size_share_a_segment() -> None:
     """Another run of the same task has the same anchor, and perhaps the same names."""
     one, stranger, friend, small = Peer(1), Peer(2), Peer(3, 1), Peer(4, 1)
-    small.vector = Vector(nn.Linear(4, 4).to(torch.float64))
+    small.vector = Noted(nn.Linear(4, 4).to(torch.float64))
+    small.vector.peer = small
     for peer in (one, stranger, friend, small):
         peer.exchange()
     first, *tokens = (peer.marks[0].token for peer in (one, stranger, friend, small))
