@@ -225,11 +225,10 @@ def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: P
                     return len(shown["peers"]) == 2 and bool(shown["steps_s"])
 
                 until(is_served)
-                # An open page does not keep the server from exiting.
-                with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
-                    assert stream.readline() == b"event: everything\n"
-                    page_server.send_signal(signal.SIGTERM)
-                    _, errors = page_server.communicate(timeout=LIMIT_S)
+                with urlopen(f"{page}history.json", timeout=LIMIT_S) as answer:
+                    assert json.load(answer)
+                page_server.send_signal(signal.SIGTERM)
+                _, errors = page_server.communicate(timeout=LIMIT_S)
             finally:
                 page_server.kill()
     assert (page_server.returncode, errors) == (0, "")
