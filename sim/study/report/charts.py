@@ -1,11 +1,8 @@
 """The charts of a study: curves with bands, rankings with intervals, figures over an axis."""
 
 import io
-import math
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +11,10 @@ from numpy.typing import NDArray
 
 from ...results.plots import BLUE, DIM, PALETTE, STYLE, new_figure, plain_log_ticks
 from ..analysis.ranking import Comparison, by_metric
-from ..format import listed, scale_of, shown
+from ..format import listed, scale_of
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results
-from ..statistics import Interval, interval, quantile
+from ..statistics import Interval, interval
 from ..study import Axis, Study
 
 if TYPE_CHECKING:
@@ -25,14 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Band",
-    "band",
-    "curves",
-    "curves_of",
-    "number_axis",
-    "png",
-    "ranking",
-    "response",
+    *("curves", "curves_of", "number_axis", "png", "ranking", "response", "seeds_over_time"),
     "standing",
 ]
 
@@ -40,25 +30,15 @@ Color = Any
 
 _WIDTH, _MUTED = 10.0, "#C3C9D1"
 _COLORS: Final = PALETTE[:6]
-_STANDING_MAX = 6
 
 # A logarithmic axis shows values above this part of the largest one.
 _CLIFF = 1e-5
-
-# If one line lasts this many times as long as another, the axis is logarithmic.
-_SPREAD_MIN = 8.0
 
 # If one value is this many times another, the axis is logarithmic.
 _RESPONSE_WIDE, _RANKING_WIDE = 10.0, 30.0
 
 # Panels of a ranking, side by side.
 _PANELS_MAX: Final = 5
-
-# With fewer seeds, a band is a range: from the lowest to the highest.
-_SEEDS_MIN: Final = 3
-
-# Bounds that a mean's interval must not cross, whatever Student's t gives.
-_BOUNDS: Final = {"accuracy": (0.0, 1.0), "loss": (-np.inf, np.inf)}
 
 Floats = NDArray[np.float64]
 
@@ -94,16 +74,14 @@ def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
     from matplotlib import colormaps
 
     main = study.axes[0]
-    ordered = main.numbers is not None and len(main.points) > 2
-    labels: Collection[str] = main.labels
-    # If there are many labels: the best of every place, and the last of the first, for the spread.
-    if len(labels) > (2 * _STANDING_MAX if ordered else len(_COLORS)):
-        ranked = [[row.label for row in comparison.rows] for comparison in found]
-        wanted = [label for one in ranked for label in one[: 4 if len(found) == 1 else 2]]
-        labels = dict.fromkeys([*list(dict.fromkeys(wanted))[: _STANDING_MAX - 1], ranked[0][-1]])
-    if ordered:
+    labels: Sequence[str] = main.labels
+    if main.numbers is not None and len(labels) > 2:
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(labels)))
         return dict(zip(labels, map(tuple, shades), strict=True))
+    if len(labels) > len(_COLORS):
+        # The best at the first place, and the last for the spread.
+        ranked = [row.label for row in found[0].rows]
+        labels = [*ranked[: len(_COLORS) - 1], *ranked[len(_COLORS) - 1 :][-1:]]
     return dict(zip(labels, _COLORS, strict=False))
 
 
@@ -188,38 +166,35 @@ def _draw_curves(
     axes: "Axes", comparison: Comparison, metric: Metric, colors: Mapping[str, Color]
 ) -> None:
     is_log, study = metric.is_logarithmic, comparison.study
-    bands = {
+    there = {
         label: found
         for label, group in comparison.groups.items()
-        if (found := band(group, metric.name, in_logs=is_log)) is not None
+        if (found := seeds_over_time(group, metric.name)) is not None
     }
     # A logarithmic axis has no place for workers that are all equal at most moments.
-    alike = [label for label, found in bands.items() if is_log and np.median(found.mean) <= 0]
-    there = {label: found for label, found in bands.items() if label not in alike}
+    alike = [label for label, (_, rows) in there.items() if is_log and np.median(rows) <= 0]
     if alike:
         text = fill(f"0, all alike: {listed(alike)}", 48)
         axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=DIM)
-    ends = sorted(found.x[-1] for found in there.values()) or [0.0]
-    # If one line lasts much longer than another, the beginning of both matters.
-    is_spread = ends[0] > 0 and ends[-1] / ends[0] >= _SPREAD_MIN
-    unit, size = scale_of("s", ends[0] if is_spread else ends[-1])
+    there = {label: found for label, found in there.items() if label not in alike}
+    end = max((times[-1] for times, _ in there.values()), default=0.0)
+    unit, size = scale_of("s", end)
     times = 0.01 if metric.unit == "%" else 1.0
+    means = {}
     # Highlighted lines are drawn last, above the rest.
     for label in sorted(there, key=colors.__contains__):
-        found, color = there[label], colors.get(label)
-        x, mean = found.x / size, found.mean / times
+        (x, rows), color = there[label], colors.get(label)
+        x, rows = x / size, rows / times
+        means[label] = mean = rows.mean(axis=0)
         # A curve that starts at 0 has no beginning on a logarithmic axis.
         there_is = mean > 0 if is_log else np.full(len(mean), True)
         axes.plot(x[there_is], mean[there_is], color=color or _MUTED, lw=1.8 if color else 0.7)
-        if color and found.n > 1:
-            band_ends = found.low / times, found.high / times
-            axes.fill_between(x, *band_ends, color=color, alpha=0.12, linewidth=0)
+        if color and len(rows) > 1:
+            band = rows.min(axis=0), rows.max(axis=0)
+            axes.fill_between(x, *band, color=color, alpha=0.12, linewidth=0)
     axes.set_xlabel(f"virtual time, {unit}")
-    if is_spread:
-        axes.set_xscale("log")
-    else:
-        axes.set_xlim(0, ends[-1] / size or 1.0)
-    y = np.concatenate([found.mean / times for found in there.values()] or [np.ones(1)])
+    axes.set_xlim(0, end / size or 1.0)
+    y = np.concatenate([*means.values()] or [np.ones(1)])
     axes.yaxis.set_major_formatter("{x:g} %" if metric.unit == "%" else "{x:g}")
     if is_log and (y > 0).any():
         # After a merge models differ by rounding only, which would leave decades of the axis empty.
@@ -231,7 +206,7 @@ def _draw_curves(
         target = study.target / times
         if metric.lower_is_better and there:
             # The steep start of a loss would leave no room for its end.
-            last = max(found.mean[-1] for found in there.values())
+            last = max(mean[-1] for mean in means.values())
             axes.set_ylim(min(y.min(), target) * 0.97, max(2 * target - y.min(), last) * 1.03)
         axes.axhline(target, color=DIM, linewidth=0.8, linestyle=":")
         style: Any = {"textcoords": "offset points", "fontsize": 8, "color": DIM}
@@ -243,15 +218,16 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
     there = [(at, r, r.figures[name]) for at, r in enumerate(comparison.rows) if name in r.figures]
     is_log = metric.is_ratio and _is_wide([found.mean for _, _, found in there], _RANKING_WIDE)
     unit, size = scale_of(metric.unit, max((found.mean for _, _, found in there), default=1.0))
-    for at, row, figure in there:
-        found = figure.in_logs if is_log else figure
+    for at, row, found in there:
         color = BLUE if judged[row.label].may_be_first else DIM
         axes.errorbar(found.mean / size, at, xerr=_bars(found, size), fmt="o", color=color, ms=4.5)
+    means = [found.mean / size for _, _, found in there]
     if is_log:
+        # An interval that reaches 0 is drawn to the edge.
         axes.set_xscale("log")
+        axes.set_xlim(left=min(means) / 3)
     elif there:
         # One long interval would squeeze all the others.
-        means = [found.mean / size for _, _, found in there]
         low, high = axes.get_xlim()
         room = 0.6 * max(map(abs, means)) or 1.0
         low, high = max(low, min(means) - room), min(high, max(means) + room)
@@ -271,16 +247,9 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
 def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]]:
     """Yield why rows have no mean to show."""
     for at, row in enumerate(comparison.rows):
-        if metric.name in row.figures:
-            continue
-        text = "never" if metric.to_target else "–"
-        # Once is enough: next to the metric of the ranking.
-        end = row.figures.get(metric.goal) if metric.name == comparison.metric.name else None
-        if arrived := row.arrived.get(metric.name, 0):
-            text = f"{arrived} of {row.n} seeds only"
-        elif end is not None:
-            text += f", ends at {shown(end.mean, METRICS[metric.goal].unit)}"
-        yield at, text
+        if metric.name not in row.figures:
+            arrived = row.arrived.get(metric.name)
+            yield at, "–" if arrived is None else f"{arrived} of {row.n} seeds"
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"
 
@@ -288,17 +257,15 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]
 def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
     study, axis = results.study, number_axis(results.study)
     assert axis is not None and axis.numbers is not None
-    others, groups = [other for other in study.axes if other is not axis], results.groups()
+    numbers = dict(zip(axis.labels, axis.numbers, strict=True))
     lines: dict[str, list[tuple[float, Interval]]] = {}
-    for labels in product(*(other.labels for other in others)):
-        at = {other.name: label for other, label in zip(others, labels, strict=True)}
-        for number, text in sorted(zip(axis.numbers, axis.labels, strict=True)):
-            here = {**at, axis.name: text}
-            found = groups.get(tuple(here[one.name] for one in study.axes), ())
-            values = values_of(found, metric, study.target)
-            if values and len(values) == len(found):
-                line = lines.setdefault(", ".join(labels) or axis.name, [])
-                line.append((number, interval(values.values())))
+    for found in results.groups().values():
+        values, labels = values_of(found, metric, study.target), dict(found[0].trial.labels)
+        number = numbers[labels.pop(axis.name)]
+        if values and len(values) == len(found):
+            line = lines.setdefault(", ".join(labels.values()) or axis.name, [])
+            line.append((number, interval(values.values())))
+    lines = {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items()}
     means = [found.mean for line in lines.values() for _, found in line]
     unit, size = scale_of(metric.unit, max(means, default=0.0))
     if metric.is_ratio and _is_wide(means, _RESPONSE_WIDE):
@@ -331,27 +298,9 @@ def _is_wide(values: Sequence[float], times: float) -> bool:
     return bool(values) and min(values) > 0 and max(values) / min(values) > times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """The mean curve of a group's seeds, and the 95 % interval of the mean around it; float64, all
-    of one length."""
-
-    x: Floats
-    """Ascending, over the range that all seeds cover."""
-    mean: Floats
-    low: Floats
-    high: Floats
-    n: int
-    """Number of seeds."""
-
-
-def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | None:
-    """Average the curve *y* of a group's seeds over virtual time; None if a seed lacks it, or the
-    curves have no range in common.
-
-    Args:
-        in_logs: Average logarithms, for a logarithmic axis, wherever all values are above 0.
-    """
+def seeds_over_time(results: Sequence[Result], y: str) -> tuple[Floats, Floats] | None:
+    """Return virtual times that all seeds of a group cover, and the curve *y* there, axes ``(seed,
+    time)``; None if a seed lacks it, or the curves have no range in common."""
     curves = []
     for result in results:
         pairs = zip(result.series.get("time_s", ()), result.series.get(y, ()), strict=False)
@@ -366,22 +315,4 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
     x = curves[0][0]
     if not all(np.array_equal(x, at) for at, _ in curves):
         x = np.unique(np.linspace(start, end, max(len(at) for at, _ in curves)))
-    rows = np.array([np.interp(x, at, values) for at, values in curves])
-    mean = rows.mean(axis=0)
-    low, high = _around(rows, *_BOUNDS.get(y, (0.0, np.inf)))
-    if in_logs:
-        # An interval cut at 0 extends infinitely far down on a logarithmic axis.
-        above = (rows > 0).all(axis=0)
-        logs = np.log(rows[:, above])
-        mean[above] = np.exp(logs.mean(axis=0))
-        low[above], high[above] = np.exp(_around(logs, -np.inf, np.inf))
-    return Band(x=x, mean=mean, low=low, high=high, n=len(rows))
-
-
-def _around(rows: Floats, least: float, most: float) -> tuple[Floats, Floats]:
-    if len(rows) < _SEEDS_MIN:
-        return rows.min(axis=0), rows.max(axis=0)
-    mean = rows.mean(axis=0)
-    half = quantile(len(rows) - 1) * rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
-    low, high = np.maximum(mean - half, least), np.minimum(mean + half, most)
-    return np.minimum(low, mean), np.maximum(high, mean)
+    return x, np.array([np.interp(x, at, values) for at, values in curves])

@@ -105,13 +105,12 @@ def _legend(study: Study) -> str:
     seeds = len(study.seeds)
     if seeds == 1:
         return "One seed, so how much of a difference is noise is not known."
-    around = "95 % intervals (Student's t)" if seeds > 2 else "from the lower seed to the higher"
     words = (
-        f"Lines and dots are means over {seeds} seeds, bands and bars {around}; on a logarithmic "
-        "axis they are those of the logarithms. Blue: no significant difference from the first, "
-        "which does not mean as good. Differences from the first are tested pair by pair on the "
-        "same seeds, corrected for there being several (Holm, 5 %). Detectable: the smallest true "
-        "difference that would be significant in 4 of 5 studies."
+        f"Lines and dots are means over {seeds} seeds, bands reach from the lowest seed to the "
+        "highest, bars are 95 % intervals (Student's t). Blue: no significant difference from the "
+        "first, which does not mean as good. Differences from the first are tested pair by pair "
+        "on the same seeds, corrected for there being several (Holm, 5 %). Detectable: the "
+        "smallest true difference that would be significant in 4 of 5 studies."
     )
     if study.reference:
         words += (
@@ -170,28 +169,19 @@ def _table_of(results: Results, comparison: Comparison, search: Search | None) -
     tuned = [search] if search is not None else []
     heads = [comparison.axis, *(one.axis.name for one in tuned), "Compared with the first"]
     heads += [*reached, *(metric.title for metric in metrics)]
-    lines = [
-        [
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    for row in rows:
+        cells = [
             row.label,
             *(one.taken[row.label, *comparison.at.values()] for one in tuned),
             verdict_words(row, comparison),
             *(f"{comparison.reached(row)} of {row.n}" for _ in reached),
             *(figure_words(row, metric) for metric in metrics),
         ]
-        for row in rows
-    ]
-    return _table(heads, lines, even=[row.may_be_first for row in rows])
-
-
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], even: Sequence[bool] = ()) -> str:
-    rows = [
-        f"<tr{' class=even' if at < len(even) and even[at] else ''}>"
-        + "".join(f"<td>{escape(cell)}</td>" for cell in line)
-        + "</tr>"
-        for at, line in enumerate(lines)
-    ]
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-    return f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        style = " class=even" if row.may_be_first else ""
+        lines.append("".join(f"<td{style}>{escape(cell)}</td>" for cell in cells))
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="scroll"><table>{body}</table></div>'
 
 
 def _image(figure: "Figure", what: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 
 from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.metrics import METRICS
@@ -65,7 +64,7 @@ def test_few_lines_all_stand_out_and_of_many_the_best_and_last() -> None:
     assert list(few) == GRAPHS[:5] and len(set(few.values())) == 5
     many = results_of({"topology": GRAPHS}, seeds=1)
     ranked = [row.label for row in comparisons(many)[0].rows]
-    assert list(standing_in(many)) == [*ranked[:4], ranked[-1]]
+    assert list(standing_in(many)) == [*ranked[:5], ranked[-1]]
     numbers = [round(0.1 * i, 1) for i in range(1, 11)]
     assert list(standing_in(results_of({"p": numbers}, seeds=1))) == [str(n) for n in numbers]
 
@@ -101,17 +100,6 @@ def test_a_merge_to_identical_models_leaves_no_empty_decades() -> None:
     assert after.get_ylim()[0] == pytest.approx(plain.get_ylim()[0], rel=0.5)
 
 
-@pytest.mark.parametrize(("longest_s", "scale"), [(205.0, "log"), (20.0, "linear")])
-def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis(
-    longest_s: float, scale: str
-) -> None:
-    ends_s = {"16": longest_s, "1024": 3.2}
-    found = curves(
-        results_of({"workers": [16, 1024]}, lambda at: Course(time_s=ends_s[at["workers"]]))
-    )
-    assert {axes.get_xscale() for axes in found} == {scale}
-
-
 def test_identical_workers_are_shown_by_a_word_and_no_line() -> None:
     apart = {"gosgd": 0.1, "allreduce": 0.0}
     _, distance = curves(
@@ -130,7 +118,7 @@ def test_a_ranking_has_a_row_for_every_point_even_without_a_mean() -> None:
         comparisons(results_of({"rule": ["sgp", "gosgd", "dpsgd"]}, course))
     ).axes
     assert [tick.get_text() for tick in time.get_yticklabels()] == ["gosgd", "sgp", "dpsgd"]
-    assert [text.split(",")[0] for text in texts(time)] == ["never", "no result"]
+    assert texts(time) == ["0 of 3 seeds", "no result"]
     assert sent.get_title("left") == "Bytes to target" and sent.get_xlabel() == "MB"
 
 
@@ -157,15 +145,14 @@ def test_each_panel_of_a_ranking_is_judged_by_its_own_metric() -> None:
     assert len({line.get_color() for line in traffic.lines}) == 2
 
 
-def test_intervals_on_a_logarithmic_axis_end_above_0() -> None:
+def test_intervals_that_reach_0_leave_no_empty_decades_on_a_logarithmic_axis() -> None:
     def course(labels: Mapping[str, str]) -> Course:
         return Course(rate_s=0.2 if "star" in str(labels) else 16.0, noise=0.5, time_s=400.0)
 
     results = results_of({"topology": ["ring", "star"]}, course, points=4001, target=0.7)
     (found,) = comparisons(results)
-    assert any(row.figures["time_to_target_s"].low < 0 for row in found.rows)
+    figures = [row.figures["time_to_target_s"] for row in found.rows]
+    assert any(figure.low < 0 for figure in figures)
     time, _ = charts.ranking([found]).axes
     assert time.get_xscale() == "log"
-    bars = [one for one in time.collections if isinstance(one, LineCollection)]
-    assert len(bars) == 2
-    assert all((segment[:, 0] > 0).all() for one in bars for segment in one.get_segments())
+    assert time.get_xlim()[0] == pytest.approx(min(figure.mean for figure in figures) / 3)
