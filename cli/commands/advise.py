@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ...sim.study.results import Results
 
 __all__ = ["AdviseConfig", "advise", "read_hosts"]
-
-PICTURE = "advice.png"
 
 _GROUP = re.compile(
     r"(?:(?P<count>[1-9]\d{0,3}) *[x×] +)?(?P<name>[A-Za-z][\w.-]*)"
@@ -160,7 +158,9 @@ def advise(
     unwritten = _write(found, folder)
     start = "" if found.best is None else _start(fleet, found.best, typed)
     if as_json:
-        print_json(_as_json(found, start, folder))
+        order = [row.label for row in found.comparison.rows]
+        told = {"target": found.results.study.target, "order": order, "words": found.words}
+        print_json(told | {"start": start, "out": str(folder)})
     else:
         _print(fleet, task, found, start, folder)
     if unwritten:
@@ -227,16 +227,13 @@ def _start(fleet: "Calibration", best: "Candidate", typed: Mapping[str, Any]) ->
 
 
 def _write(found: "Advice", folder: Path) -> str:
-    """Write the page, the tables and the picture; return why not, or an empty string."""
+    """Write the page and the tables; return why not, or an empty string."""
     from ...sim.study import write_tables
-    from ...sim.study.report import charts, write_report
-    from ...train.storage.files import drafted
+    from ...sim.study.report import write_report
 
     try:
         write_tables(found.results, folder)
         write_report(found.results, folder)
-        with drafted(folder / PICTURE) as draft:
-            draft.write_bytes(charts.png(charts.ranking([found.comparison])))
     except OSError as error:
         return not_written(folder, error)
     return ""
@@ -258,22 +255,7 @@ def _print(fleet: "Calibration", task: str, found: "Advice", start: str, folder:
     for trial, why in found.results.failures.items():
         if trial.rpartition(", seed ")[0] not in found.whys:
             console.print(Text(f"{trial} failed: {why}", style="red"), soft_wrap=True)
-    for what, path in (("Picture", folder / PICTURE), ("Report", folder / "report.html")):
-        print_path(what, path, console)
+    print_path("Report", folder / "report.html", console)
     if found.best is not None:
         without = f", without {slow}" * found.best.is_without_slow
         print_path(f"Start the first{without}", start, console)
-
-
-def _as_json(found: "Advice", start: str, folder: Path) -> dict[str, Any]:
-    rows, by = {row.label: row for row in found.comparison.rows}, found.comparison.metric.name
-    means = {label: row.figures[by].mean for label, row in rows.items() if by in row.figures}
-    verdicts = {label: row.verdict.value for label, row in rows.items()}
-    told = [
-        {"label": label, "mean": means.get(label), "verdict": verdicts.get(label, "failed")}
-        | {"why": found.whys.get(label, ""), **asdict(found.candidates[label])}
-        for label in (*rows, *found.comparison.missing)
-    ]
-    study = found.results.study
-    asked = {"target": study.target, "seeds": len(study.seeds), "by": by}
-    return asked | {"candidates": told, "words": found.words, "start": start, "out": str(folder)}

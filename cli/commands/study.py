@@ -17,17 +17,16 @@ from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
 from ...sim.results.figures import duration
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
-from ..reports.console import counted, plain_table, print_json, print_path, progress_on
+from ..reports.console import counted, plain_table, print_path, progress_on
 from ..settings.exchange import OutSettings
-from ..settings.options import Json, Source, config_of, options_of
+from ..settings.options import Source, config_of, options_of
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison
 
 __all__ = [
-    *("StudyConfig", "compute", "display_on", "outline", "print_comparison", "progress_words"),
-    "study",
+    *("StudyConfig", "compute", "display_on", "outline", "print_comparison", "study"),
 ]
 
 PLACES_MAX = 3
@@ -53,7 +52,7 @@ class StudyConfig(OutSettings):
         metavar="ACCURACY",
     )
 
-    dry_run: bool = setting(False, "Check and list all trials.")
+    dry_run: bool = setting(False, "Check all trials, and compute none.")
 
     hours: float | None = setting(
         None,
@@ -101,8 +100,6 @@ def study(
             show_default=False,
         ),
     ] = None,
-    *,
-    as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Compare topologies, rules, sizes or networks on one page.
@@ -131,8 +128,6 @@ def study(
     it was stopped, which keeps what was finished.
     """
     config = config_of(StudyConfig, settings)
-    if as_json and (config.list_all or config.dry_run or config.copy is not None):
-        raise ConfigError("--json prints the results of a study: leave it out here")
     if config.list_all:
         _list()
     elif name is None:
@@ -141,10 +136,10 @@ def study(
         _copy(name, config.copy)
     else:
         with sigterm_as_interrupt():
-            _study(name, config, as_json=as_json)
+            _study(name, config)
 
 
-def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
+def _study(name: str, config: StudyConfig) -> None:
     from ...sim.study import find_study, plan_study
     from ...sim.study.execution.store import check_folder
 
@@ -161,13 +156,10 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     plan.require_runnable()
     print(outline(plan), file=sys.stderr, flush=True)
     if config.dry_run:
-        _print_plan(plan)
         return
     results = compute(plan, folder, config, stop_s)
     report = folder / "report.html" if config.report else None
-    _print_results(results, folder, Console(stderr=as_json), report)
-    if as_json:
-        print_json(_as_json(results, folder, report))
+    _print_results(results, folder, Console(), report)
     if failed := len(results.failures):
         fail(f"{counted(failed, 'trial')} failed; --resume tries them again", FAILED)
 
@@ -211,15 +203,6 @@ def outline(plan: "StudyPlan") -> str:
         return f"{', '.join(parts)}: nothing is left to compute"
     parts.append(f"{len(plan.to_do):,} to compute, {plan.memory_gib:.1f} GiB each")
     return ", ".join(parts)
-
-
-def _print_plan(plan: "StudyPlan") -> None:
-    to_do = {one.key for one in plan.to_do}
-    table = plain_table(*(axis.name for axis in plan.study.axes), ">seed", "")
-    for one in plan.trials:
-        state = "to do" if one.key in to_do else "finished"
-        table.add_row(*map(Text, (*one.trial.group, str(one.trial.seed), state)))
-    Console().print(table)
 
 
 def compute(
@@ -284,21 +267,15 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
             if progress.failure is not None and not has_failed:
                 has_failed = True
                 news = [f"{progress.trial} failed: {progress.failure}"]
-            done, words = trials - progress.to_do, progress_words(progress)
-            line = ", ".join(filter(None, [f"{done:,} of {trials:,} trials", words]))
-            display(progress.wall_s, done / trials, line, *news)
+            done = trials - progress.to_do
+            parts = [f"{done:,} of {trials:,} trials"]
+            parts += [f"{progress.failed} failed"] if progress.failed else []
+            if progress.left_s is not None and progress.to_do:
+                parts.append(f"about {duration(progress.left_s)} left")
+            parts += [] if progress.trial is None else [f"last {progress.trial}"]
+            display(progress.wall_s, done / trials, ", ".join(parts), *news)
 
         yield show
-
-
-def progress_words(progress: "StudyProgress") -> str:
-    """Describe progress and the expected end, besides the number of trials."""
-    parts = [f"{progress.failed} failed"] if progress.failed else []
-    if progress.left_s is not None and progress.to_do:
-        parts.append(f"about {duration(progress.left_s)} left")
-    if progress.trial is not None:
-        parts.append(f"last {progress.trial}")
-    return ", ".join(parts)
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
@@ -349,28 +326,3 @@ def print_comparison(
         table.add_row(*map(Text, (label, *["–"] * len(heads), why)))
     console.print()
     console.print(table)
-
-
-def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
-    from ...sim.study.analysis.ranking import comparisons
-    from ...sim.study.analysis.search import searched
-
-    best, _ = searched(results)
-    return {
-        "study": results.study.name,
-        "trials": sum(1 for _ in results.study.trials()),
-        "finished": len(results.results),
-        "failures": dict(results.failures),
-        "target": results.study.target,
-        "rankings": [
-            {
-                "at": dict(comparison.at),
-                "by": comparison.metric.name,
-                "order": [row.label for row in comparison.rows],
-                "verdicts": {row.label: row.verdict.value for row in comparison.rows},
-            }
-            for comparison in comparisons(best)
-        ],
-        "out": str(folder),
-        "report": None if report is None else str(report),
-    }

@@ -73,8 +73,6 @@ REFUSED = {
         ("mine.toml --backend spark", "backend is 'spark': it must be loky"),
         ("mine.toml --target 7", "target is 7.0: it must be an accuracy"),
         ("mine.toml --out mine.toml", "mine.toml is a file: name a new folder"),
-        ("mine.toml --list --json", "--json prints the results of a study"),
-        ("mine.toml --dry-run --json", "--json prints the results of a study"),
         ("graphs --copy mine.toml", "mine.toml: File exists"),
         ("graphs --copy mine.txt", "mine.txt must end in .toml"),
         ("gone.toml --copy new.toml", "gone.toml: No such file"),
