@@ -31,8 +31,9 @@ from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
 from .loop.backward import BackwardSteps
 from .loop.group.detection import ranks_of
+from .loop.group.rank_files import RankFiles, SpreadState
 from .loop.group.rank_group import RankGroup, meet
-from .loop.group.shared_model import Parts, Place, SharedModel, open_part
+from .loop.group.shared_model import OwnParts, Parts, Place, SharedModel, open_part
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
@@ -47,7 +48,7 @@ from .runtime.script.environment import environment, resolve_config, take_once
 from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
-from .runtime.telling.stats import PeerStats, protocol_stats
+from .runtime.telling.stats import PeerStats, protocol_stats, swarm_figures
 from .storage.checkpoint import Stateful
 from .tensors.state import ExtraState, pack_state, unpack_state
 from .tensors.vector import Vector
@@ -180,12 +181,7 @@ class Peer:
         """Settings from outside; with a group, those of its machine's peer, not of each process."""
         self.config = resolve_config(config, given, told)
         """All settings, including those from the environment."""
-        if ranks and self.config.checkpoint is not None:
-            raise ConfigError(
-                "a model in several processes takes no PeerConfig.checkpoint: write its parts with "
-                "torch.distributed.checkpoint, and peer.state_dict() next to them"
-            )
-        if checkpoints and not ranks:
+        if checkpoints:
             self.config = self.config.in_folder()
         self.id = self.config.named()
         """Name of the peer; after `resume`, the one in the checkpoint."""
@@ -248,7 +244,11 @@ class Peer:
             open_transport, network_faults=self.environment.network_faults
         )
         """Opens its sockets."""
-        self._folder = PeerFolder(self.config, model, self._vector, self._check.require_constant)
+        # Not a method of this peer, which would be a cycle of references.
+        on_save = None if self._group is None else self._group.save
+        self._folder = PeerFolder(
+            self.config, model, self._vector, self._check.require_constant, on_save
+        )
         self._telemetry = Telemetry(
             *(self.config, model, self._vector, evaluate, evaluate_every, self.environment.ready)
         )
@@ -269,10 +269,20 @@ class Peer:
         self.id, places, names = group.call("Peer()", make)
         segments = segments or [open_part(*name) for name in names]
         self._parts = Parts(self._model, places, segments, leads=group.leads)
+        if group.leads:
+            self._vector.parts = OwnParts(self._parts, group.ask_for_parts)
+        checkpoint = self.config.checkpoint
+        folder, kept = (checkpoint.folder, checkpoint.kept) if checkpoint else (None, 1)
+        self._files = RankFiles(None if group.leads else folder, group.rank, kept)
         group.handlers |= {
             "write": lambda everything: self._parts.write(everything=everything),
             "read": lambda everything: self._parts.read(everything=everything),
+            "take": self._parts.take,
+            "mix": self._parts.mix,
             "extra": self._take_extra,
+            "kept": lambda _: self._files.kept(),
+            "save": self._files.save,
+            "load": self._files.load,
         }
 
     def _take_extra(self, packed: bytes) -> None:
@@ -303,7 +313,11 @@ class Peer:
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
         """
-        if not self._is_follower:
+        if self._group is not None:
+            objects = {name: SpreadState(each, self._model) for name, each in objects.items()}
+        if self._is_follower:
+            self._files.register(objects)
+        else:
             self._folder.register(objects)
 
     def resume(self) -> bool:
@@ -323,11 +337,24 @@ class Peer:
 
     @_on_all_ranks
     def _resume(self) -> tuple[bool, str]:
+        group = self._group
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
-        self._check.begin()
-        found = self._folder.resume(self.config.id)
-        return found, self._folder.owner or self.id
+        if group is None:
+            self._check.begin()
+            number = self._folder.resume(self.config.id)
+        else:
+            group.refresh(everything=True)
+            self._check.begin()
+            _, *kept = group.ask("kept")
+            number = self._folder.resume(
+                self.config.id,
+                lambda found: all(each.get(found.number) == found.head["steps"] for each in kept),
+            )
+            if number is not None:
+                group.ask("load", number)
+                group.ask("read", True)
+        return number is not None, self._folder.owner or self.id
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in your own checkpoints next to the model.
@@ -406,6 +433,8 @@ class Peer:
         _running.append(self)
         try:
             self._enter()
+            if self._is_follower:
+                self._files.enter()
             self._has_begun = True
             for callback in self._on_start:
                 callback()
@@ -677,12 +706,14 @@ class Peer:
         else:
             if (self.steps + 1) % _LOOK_EVERY_STEPS == 0 and not self.config.frozen_may_differ:
                 self._parts.require_constant()
-            group.call("step", partial(self._step, loss, samples, lr))
+            told = group.call("step", partial(self._step, loss, samples, lr))
+            group.shown = replace(group.shown, **told)
         # A signal that has come since then ends the next step, at all processes of a group.
         if self._signals.caught is not None and (group is None or self._shown.has_left):
             self._signals.pass_on()
 
-    def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> None:
+    def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> dict[str, Any]:
+        """Take a step; return the figures by which a loop may decide to end."""
         runtime = self._running()
         if self._left and self._signals.caught is not None:
             # The script's own signal handler ran, and the loop continued.
@@ -717,6 +748,8 @@ class Peer:
             self.leave()
         elif self.config.signals and runtime.ended_by == STOPPED:
             self._stop_early()
+        found = {"steps": self.steps, "ended_by": runtime.ended_by, "has_left": self._left}
+        return found if self._group is None else found | runtime.look(swarm_figures)
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:
         """Take *optimizer*'s steps within the backward pass, for a rule such as ``gosgd:layers=8``.
@@ -877,4 +910,6 @@ class Peer:
 
     def _close_group(self) -> None:
         if self._group is not None:
+            if self._is_follower:
+                self._files.close()
             self._group.close()

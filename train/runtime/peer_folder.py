@@ -51,7 +51,8 @@ _SCHEMA: Final = Fields(Schema)
 class PeerFolder:
     """The files in a peer's folder for its next incarnation.
 
-    *look* raises a `TrainingError` if a checkpoint would not contain the whole model.
+    *look* raises a `TrainingError` if a checkpoint would not contain the whole model. *on_save* is
+    called with the number of a checkpoint, its steps, and True if the caller waits for it.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class PeerFolder:
         model: nn.Module,
         vector: Vector,
         look: Callable[[], None],
+        on_save: Callable[[int, int, bool], object] | None = None,
     ) -> None:
         self.past: Past | None = None
         """Earlier incarnations, from the last checkpoint, if the peer resumes."""
@@ -69,7 +71,7 @@ class PeerFolder:
         """Addresses of the peers that it knew at that checkpoint."""
         self._path = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
-        self._vector, self._look = vector, look
+        self._vector, self._look, self._on_save = vector, look, on_save
         self._tensors = travelling_tensors(model, vector.schema)
         self._constants = vector.constants
         self._writer = WriterThread()
@@ -117,14 +119,20 @@ class PeerFolder:
                 _give_back(name, each, self._loaded)
             self._registered[name] = each
 
-    def resume(self, id: PeerId | None = None) -> bool:
-        """Load the last checkpoint, see `Peer.resume`, of peer *id*, or of any; return False
-        without one."""
+    def resume(
+        self,
+        id: PeerId | None = None,
+        is_usable: Callable[[Checkpoint], bool] | None = None,
+    ) -> int | None:
+        """Load the last checkpoint, see `Peer.resume`, of peer *id*, or of any; return its number.
+
+        *is_usable* may refuse one. Without a checkpoint it returns None.
+        """
         checkpoints = self._required()
         # Without the lock, a draft may belong to a live process, not to a killed one.
         self._keep_others_out()
         try:
-            if (latest := checkpoints.latest()) is not None:
+            if (latest := checkpoints.latest(is_usable)) is not None:
                 self.past = self._load(latest)
             owner = self.owner
             if owner is not None and id not in (None, owner):
@@ -140,7 +148,7 @@ class PeerFolder:
             _log.info("resuming %s after %d steps", owner, self.steps)
         elif owner is not None:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
-        return latest is not None
+        return latest.number if latest else None
 
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:
@@ -313,7 +321,7 @@ class PeerFolder:
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
-        self._required()
+        checkpoints = self._required()
         if wait:
             self._writer.wait()
         head, phase, _ = self._glance(runtime)
@@ -322,11 +330,14 @@ class PeerFolder:
             return False
         self._vector.refresh()
         self._look()
-        self._copy_and_write(head)
+        number = checkpoints.next_number()
+        if self._on_save is not None:
+            self._on_save(number, self.steps, wait)
+        self._copy_and_write(head, number)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)
 
-    def _copy_and_write(self, head: Mapping[str, Any]) -> None:
+    def _copy_and_write(self, head: Mapping[str, Any], number: int) -> None:
         """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
@@ -351,16 +362,16 @@ class PeerFolder:
         }
         checkpoint = Checkpoint(head=whole, tensors=tensors)
         self._is_written = False
-        self._writer.add(_JOB, lambda: self._write(checkpoint))
+        self._writer.add(_JOB, lambda: self._write(checkpoint, number))
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, number: int) -> None:
         for spec in self._vector.schema.tensors:
             if spec.shared and not is_finite_tensor(
                 checkpoint.tensors[f"model.{spec.name}"].reshape(-1)
             ):
                 _log.warning("%s is not finite: no checkpoint was written", spec.name)
                 return
-        self._required().write(checkpoint)
+        self._required().write(checkpoint, number)
         self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:

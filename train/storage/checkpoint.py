@@ -7,7 +7,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, runtime_checkable
@@ -88,6 +88,9 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     """Tensors by name: contiguous, in host memory, no two of them sharing memory."""
 
+    number: int = 0
+    """Its number in its folder; 0 before it is read from there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
@@ -157,7 +160,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     save_model(path, checkpoint.tensors, {"format": _FORMAT, "head": head, "checksum": checksum})
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, number: int = 0) -> Checkpoint:
     """Read a checkpoint and verify its checksum, or raise TrainingError."""
     try:
         with safe_open(path, "pt") as file:
@@ -174,7 +177,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         head = metadata.get("head", "")
         if _checksum(head, tensors) != metadata.get("checksum"):
             raise ValueError("it is damaged, its checksum is another")
-        return Checkpoint(head=json_of(head), tensors=tensors)
+        return Checkpoint(head=json_of(head), tensors=tensors, number=number)
     except (OSError, SafetensorError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, SafetensorError):
@@ -203,15 +206,20 @@ class CheckpointFolder:
         named = ((_NAME.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*"))
         return sorted((int(match[1]), path) for match, path in named if match)
 
-    def write(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint with the next number, and remove excess old ones.
+    def next_number(self) -> int:
+        """Return the number of the next checkpoint."""
+        before = self._numbered()
+        return before[-1][0] + 1 if before else 1
+
+    def write(self, checkpoint: Checkpoint, number: int | None = None) -> Path:
+        """Write a checkpoint, by default with the next number, and remove excess old ones.
 
         Raises:
             OSError: It cannot be written; all earlier ones are kept.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         before = self._numbered()
-        number = before[-1][0] + 1 if before else 1
+        number = number or self.next_number()
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
         # A damaged checkpoint is useless as a fallback, and is removed first.
@@ -222,8 +230,8 @@ class CheckpointFolder:
                 each.unlink(missing_ok=True)
         return path
 
-    def latest(self) -> Checkpoint | None:
-        """Return the last readable checkpoint; None without any checkpoint.
+    def latest(self, is_usable: Callable[[Checkpoint], bool] | None = None) -> Checkpoint | None:
+        """Return the last readable checkpoint that *is_usable*; None without any checkpoint.
 
         Raises:
             TrainingError: None of them can be used; the message has the reason for each.
@@ -231,9 +239,11 @@ class CheckpointFolder:
         if self.path.is_dir():
             remove_drafts(self.path)
         reasons = []
-        for path in reversed(self.paths()):
+        for number, path in reversed(self._numbered()):
             try:
-                checkpoint = read_checkpoint(path)
+                checkpoint = read_checkpoint(path, number)
+                if is_usable is not None and not is_usable(checkpoint):
+                    raise TrainingError(f"{path} is of no use: not all ranks of the peer have it")
             except TrainingError as error:
                 _log.warning("%s", error)
                 self._refused.add(path)
@@ -245,6 +255,14 @@ class CheckpointFolder:
         if reasons:
             raise TrainingError(f"no checkpoint can be used: {'; '.join(reasons)}")
         return None
+
+    def readable(self) -> Iterator[Checkpoint]:
+        """Iterate over the readable checkpoints, the oldest first."""
+        for number, path in self._numbered():
+            try:
+                yield read_checkpoint(path, number)
+            except TrainingError as error:
+                _log.warning("%s", error)
 
 
 def _checksum(head: str, tensors: Mapping[str, Tensor]) -> str:

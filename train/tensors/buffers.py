@@ -89,6 +89,7 @@ class Memory:
         model_bytes: Size of the vector.
         models_max: The bound, in models, but at least 64 MiB; models of less than 4 MiB have none.
         pinned: Whether a GPU will copy from or to buffers, which needs page-locked memory.
+        shared: Whether other processes will use all buffers, which then are segments.
     """
 
     def __init__(
@@ -97,18 +98,19 @@ class Memory:
         models_max: float = math.inf,
         *,
         pinned: bool = False,
+        shared: bool = False,
     ) -> None:
         self.bound_bytes = math.inf
         """The bound, in bytes; infinity for none."""
         if models_max < math.inf and model_bytes >= _BOUNDED_BYTES_MIN:
             self.bound_bytes = max(models_max * model_bytes, float(_BOUND_BYTES_MIN))
-        self.holds_messages = _messages_keep_pages.is_set() and not pinned
+        self.holds_messages = _messages_keep_pages.is_set() and not (pinned or shared)
         """True if shares are to stay in their messages, whose pages are used again: no GPU needs
-        page-locked memory."""
+        page-locked memory, and no other process the shares."""
         self.segments = Segments()
         """Buffers that other processes can read."""
         self._model_bytes = model_bytes
-        self._pinned = pinned
+        self._pinned, self._is_shared = pinned, shared
         self._used: Counter[Kind] = Counter()
         self._idle: list[_Idle] = []
         # Garbage collection returns memory on any thread at any moment, even while the lock is
@@ -124,7 +126,7 @@ class Memory:
     def lend(self, size_bytes: int, kind: Kind) -> Tensor:
         """Lend a buffer with undefined content, uint8, shape ``(size_bytes,)``, which returns with
         its last view."""
-        is_segment, buffer = kind == "segments", None
+        is_segment, buffer = self._is_shared or kind == "segments", None
         with self._lock:
             self._take_back()
             for index in reversed(range(len(self._idle))):
@@ -194,7 +196,7 @@ class Memory:
                 self._used[kind] -= returned
                 continue
             self._used[kind] -= returned.numel()
-            is_segment = kind == "segments"
+            is_segment = self._is_shared or kind == "segments"
             # An abandoned segment is never lent again.
             if not is_segment or self.segments.name_of(returned):
                 self._idle.append(_Idle(time.monotonic(), is_segment, returned))
@@ -202,7 +204,7 @@ class Memory:
     def _make(self, size_bytes: int, *, is_segment: bool) -> Tensor:
         if is_segment:
             try:
-                return self.segments.make(size_bytes, pinned=self._pinned)
+                return self.segments.make(size_bytes, pinned=self._pinned or self._is_shared)
             except (AttributeError, OSError, ValueError) as error:
                 _log.debug("no segment of %d bytes: %s", size_bytes, error)
         return torch.empty(size_bytes, dtype=torch.uint8, pin_memory=self._pinned, device="cpu")

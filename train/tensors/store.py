@@ -41,6 +41,7 @@ from ...gossip.effects.effects import (
     Send,
     Snapshot,
     Stage,
+    X,
 )
 from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
 from ...gossip.transport.received import Received
@@ -77,6 +78,8 @@ class Staged:
     payload: Payload
     form: Form
     shard: int
+    segment: str = ""
+    """Name of the segment of another process that it lies in, if any."""
     finite: dict[int, int] = field(default_factory=dict)
     """Blocks found finite on arrival: their offsets and lengths, bytes."""
 
@@ -201,6 +204,15 @@ class TensorStore:
         if parse_wire(form.wire).is_random and self._rounding is not None:
             rng = self._rounding(effect.id)
         taken = Taken(host, form, shard)
+        if vector.parts is not None and effect.register == X and not form.copy:
+            is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
+            if is_finite is False:
+                raise not_finite(form)
+            if is_finite:
+                taken.is_finite = True
+                taken.reach()
+                self._keep(effect.id, taken)
+                return
         vector.refresh()
         # The network thread must not wait for a device or other processes, nor until a whole model
         # is converted.
@@ -242,7 +254,7 @@ class TensorStore:
         # not finite either.
         if (taken := self._usable(effect.snapshot)) is not None:
             # Local buffers and the anchor are not part of what was given away.
-            self._mix(taken.host, effect.fraction, Form(taken.form.wire), taken.shard)
+            self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
 
     def _usable(self, snapshot: SnapshotId, stop_bytes: float = math.inf) -> Taken | None:
         taken = self._snapshots.get(snapshot)
@@ -328,7 +340,7 @@ class TensorStore:
         if payload is None:
             return False
         if self._vector.is_here:
-            self._enter(share, Staged(payload, form, share.shard))
+            self._enter(share, Staged(payload, form, share.shard, effect.segment))
         else:
             # Copy the share: an answer may be sent before a device has read it, and the sender then
             # reuses its memory.
@@ -367,9 +379,14 @@ class TensorStore:
         staged = self.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
-        self._mix(staged.payload, effect.fraction, effect.form, staged.shard)
+        self._mix(staged.payload, staged.segment, effect.fraction, effect.form, staged.shard)
 
-    def _mix(self, payload: Payload, fraction: float, form: Form, shard: int) -> None:
+    def _mix(self, payload: Payload, segment: str, fraction: float, form: Form, shard: int) -> None:
+        parts = self._vector.parts
+        if parts is not None and isinstance(payload, Tensor) and not form.copy:
+            segment = segment or self._vector.memory.segments.name_of(payload)
+            if parts.mix(payload, segment, fraction, self._vector.plan(form, shard)):
+                return
         self._vector.refresh()
         with self._lock:
             marks = self._vector.mix(payload, fraction, form, shard)

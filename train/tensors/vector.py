@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,11 +21,11 @@ from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
 from .blocks import copy_finite, exchange, is_finite_tensor
 from .buffers import Frames, Memory, Payload
 from .cuda import CudaQueue, Mark, depart, queue_of, wait
-from .layout import Constants, Layout, Part, plan, resized
+from .layout import Constants, Layout, Part, Plan, plan, resized
 from .state import ExtraState
 from .wires import formats
 
-__all__ = ["Flats", "Taken", "Term", "Vector", "is_finite_tensor", "not_finite"]
+__all__ = ["Flats", "PartsOf", "Taken", "Term", "Vector", "is_finite_tensor", "not_finite"]
 
 
 Flats = tuple[Tensor, ...]
@@ -76,6 +77,16 @@ class Taken:
         return self.is_finite
 
 
+class PartsOf(Protocol):
+    """Parts of ``x`` in several processes, which copy and mix their own."""
+
+    def take(self, host: Tensor, segment: str, layout: Plan) -> bool | None:
+        """Do the work of `Vector.take`; return True if all is finite, None if the parts cannot."""
+
+    def mix(self, payload: Tensor, segment: str, fraction: float, layout: Plan) -> bool:
+        """Do the work of `Vector.mix`; return False if the parts cannot."""
+
+
 class Vector:
     """The shared parameters and buffers of a module, stored in flat tensors.
 
@@ -87,7 +98,7 @@ class Vector:
             that match a pattern are created at first use.
         memory_models_max: Memory that shares may take in addition to the vector, in vectors.
         queues: Returns the queues of a device; None for host memory.
-        empty: Allocates the flat tensors in memory that processes share.
+        empty: Allocates the flat tensors and the anchor in memory that processes share.
 
     Raises:
         ConfigError: Its extra state cannot be sent, or see `Layout`.
@@ -112,6 +123,9 @@ class Vector:
         self.refresh: Callable[[], object] = lambda: None
         """Called under no lock before ``x`` is used: makes a copy of a model in several processes
         current."""
+        self.parts: PartsOf | None = None
+        """Those processes, which need no ``x`` for most snapshots and mixes."""
+        self._empty = empty
         self.version = 0
         """Number of changes of ``x`` by shares, copies and centers."""
         extra = ExtraState(module) if carries_extra_state else None
@@ -146,6 +160,7 @@ class Vector:
             sum(flat.nbytes for flat in self.flats),
             memory_models_max,
             pinned=any(flat.is_cuda for flat in self.flats),
+            shared=empty is not None,
         )
         """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
@@ -176,7 +191,13 @@ class Vector:
 
     def keep_anchor(self) -> None:
         """Make the current ``x`` the anchor."""
-        self.anchor_flats = tuple(flat.clone() for flat in self.flats)
+        if self._empty is None:
+            self.anchor_flats = tuple(flat.clone() for flat in self.flats)
+            return
+        if self.anchor_flats is None:
+            self.anchor_flats = tuple(self._empty(flat.numel(), flat.dtype) for flat in self.flats)
+        for kept, flat in zip(self.anchor_flats, self.flats, strict=True):
+            kept.copy_(flat)
 
     def forget_sent(self) -> None:
         """Record all current numbers as sent, if that is recorded."""

@@ -5,7 +5,8 @@ real model into it before it is read, and take them back after it has changed. N
 operation moves numbers, so the processes of two peers may hold their models in different parts.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -13,12 +14,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ....gossip.errors import TrainingError
+from ....gossip.wire.formats import parse_wire
 from ...model import inner_module, is_plain, named_tensors
-from ...tensors.layout import Bits, Layout, bits_of
+from ...tensors.blocks import Given, copy_finite, is_finite_tensor, no_anchor, overflowing_sum
+from ...tensors.buffers import IDLE_S
+from ...tensors.layout import Bits, Layout, Plan, bits_of
 from ...tensors.shared_memory import Attachments, Segments
+from ...tensors.wires import halves
 from .detection import is_spread, require_placed
 
-__all__ = ["Parts", "Place", "SharedModel", "open_part"]
+__all__ = ["OwnParts", "Parts", "Place", "Run", "Share", "SharedModel", "open_part"]
 
 _ALIGNMENT_BYTES: Final = 64
 
@@ -38,10 +43,44 @@ class Place(NamedTuple):
     stride: tuple[int, ...]
 
     def of(self, segment: Tensor) -> Tensor:
-        """Return the tensor, a view of its segment."""
-        numbers = segment.view(self.dtype)
+        """Return the tensor, a view of its segment, or of another with as many numbers."""
+        numbers = segment.view(self.dtype) if segment.dtype == torch.uint8 else segment
         start = numbers.storage_offset() + self.offset_bytes // self.dtype.itemsize
         return numbers.as_strided(self.shape, self.stride, start)
+
+    @property
+    def gap(self) -> slice:
+        """The segment's numbers between this tensor and the next."""
+        low = self.offset_bytes // self.dtype.itemsize + math.prod(self.shape)
+        line = _ALIGNMENT_BYTES // self.dtype.itemsize
+        return slice(low, -(-low // line) * line)
+
+
+class Run(NamedTuple):
+    """All numbers of a segment within a share."""
+
+    segment: int
+    start_bytes: int
+    stop_bytes: int
+    dtype: torch.dtype
+    """In the share."""
+    n_numbers: int
+    """Without padding."""
+    wire: str
+    """Format of the share, if it converts them; else empty."""
+    anchor: int
+    """Segment of the anchor from which they are written as differences, -1 for none."""
+
+
+class Share(NamedTuple):
+    """A share in memory that all processes can open."""
+
+    segment: str
+    size_bytes: int
+    runs: tuple[Run, ...]
+    fraction: float
+    payload: Tensor | None = None
+    """Its memory, in the process that has opened it."""
 
 
 class SharedModel:
@@ -186,6 +225,11 @@ class Parts:
         self._places = {place.name: place for place in places}
         self._known = {*named_tensors(model)}
         self._constants: dict[str, Bits] = {}
+        # For all other plain tensors, the leader's values count.
+        ddp = [m for m in model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+        alike = {id(parameter) for each in ddp for parameter in each.parameters()}
+        self._alike = {name for name, t in named_tensors(model).items() if id(t) in alike}
+        self._shares = Attachments(writable=True, pinned=True)
 
     @torch.no_grad()
     def write(self, *, everything: bool = False) -> None:
@@ -206,6 +250,90 @@ class Parts:
             if everything or pair.place.use == "shared":
                 pair.part.copy_(pair.whole(self.segments), non_blocking=True)
         self._synchronize()
+
+    @torch.no_grad()
+    def write_plain(self) -> None:
+        """Copy the leader's plain tensors that may differ elsewhere, such as buffers, into the
+        whole model, from where all processes mix them."""
+        for pair in self._pairs("shared"):
+            if not pair.is_alike:
+                pair.whole(self.segments).copy_(pair.part, non_blocking=True)
+        self._synchronize()
+
+    @torch.no_grad()
+    def take(self, share: Share) -> bool:
+        """Copy this process's parts to a share; return True if all of them are finite."""
+        rooms, looks, is_finite = self._rooms(share), list[tuple[Tensor, Tensor]](), True
+        if self._leads:
+            # Old memory contents must not leak.
+            for run in share.runs:
+                rooms[run.segment][run.n_numbers :] = 0
+        runs = {run.segment: run for run in share.runs}
+        for pair in self._pairs("shared"):
+            run = runs[pair.place.segment]
+            if self._leads:
+                rooms[run.segment][pair.place.gap] = 0
+            if not pair.writes:
+                continue
+            room, numbers = pair.whole(rooms), pair.part.reshape(-1)
+            is_direct = room.is_contiguous() and not numbers.is_cuda
+            if run.wire:
+                made = room.view(-1) if is_direct else torch.empty_like(numbers, dtype=run.dtype)
+                given = Given(self._base(pair, run), None, None)
+                is_finite &= halves.write([made], numbers, parse_wire(run.wire), given)
+                if not is_direct:
+                    room.copy_(made.view(room.shape), non_blocking=True)
+            elif is_direct:
+                is_finite &= copy_finite(room.view(-1), numbers)
+            else:
+                room.copy_(pair.part, non_blocking=True)
+                looks.append((overflowing_sum(numbers), numbers))
+        self._synchronize()
+        # The sum may overflow although all numbers are finite.
+        return is_finite and all(
+            bool(torch.isfinite(total)) or is_finite_tensor(numbers) for total, numbers in looks
+        )
+
+    @torch.no_grad()
+    def mix(self, share: Share) -> None:
+        """Move this process's parts toward a share."""
+        rooms, runs = self._rooms(share), {run.segment: run for run in share.runs}
+        for pair in self._pairs("shared"):
+            run = runs[pair.place.segment]
+            if not (self._leads or pair.is_alike):
+                pair.part.copy_(pair.whole(self.segments), non_blocking=True)
+            numbers = pair.part.reshape(-1)
+            there = pair.whole(rooms).reshape(-1).to(numbers.device, non_blocking=True)
+            if run.wire:
+                wire, base = parse_wire(run.wire), self._base(pair, run)
+                halves.mix(numbers, [there], wire, share.fraction, base)
+            elif share.fraction == 1.0:
+                numbers.copy_(there)
+            else:
+                numbers.lerp_(there, share.fraction)
+            if numbers.data_ptr() != pair.part.data_ptr():
+                pair.part.copy_(numbers.view(pair.part.shape))
+        self._synchronize()
+
+    def _base(self, pair: "_Pair", run: Run) -> Tensor:
+        """Return what a part's numbers are written as differences from."""
+        if run.anchor < 0:
+            return no_anchor(pair.part.reshape(-1))
+        anchor = pair.cut(pair.place.of(self.segments[run.anchor]))
+        return anchor.reshape(-1).to(pair.part.device)
+
+    def _rooms(self, share: Share) -> dict[int, Tensor]:
+        """Return the numbers of each segment in a share."""
+        payload = share.payload
+        if payload is None:
+            self._shares.forget_gone(IDLE_S)
+            payload = self._shares.open(share.segment, share.size_bytes)
+        if payload is None:
+            raise TrainingError("the memory of a share cannot be opened")
+        return {
+            run.segment: payload[run.start_bytes : run.stop_bytes].view(run.dtype)
+            for run in share.runs
+        }
 
     def require_constant(self) -> None:
         """Read frozen parameters, and raise `TrainingError` if they differ from the first call."""
@@ -235,9 +363,10 @@ class Parts:
             tensor = named[name]
             if is_spread(tensor):
                 local, blocks, writes = _own(tensor)
-                pair = _Pair(place, local.detach(), blocks, writes)
+                pair = _Pair(place, local.detach(), blocks, writes, is_alike=True)
             else:
-                pair = _Pair(place, tensor.detach(), [], self._leads)
+                is_alike = name in self._alike
+                pair = _Pair(place, tensor.detach(), [], self._leads, is_alike)
             if pair.part.numel():
                 yield pair
 
@@ -259,13 +388,18 @@ class _Pair(NamedTuple):
     """Cuts of the whole tensor, one after another."""
     writes: bool
     """True if this process writes it, if several have it."""
+    is_alike: bool
+    """True if training keeps it alike in all processes that have it."""
 
-    def whole(self, segments: Sequence[Tensor]) -> Tensor:
-        """Return the part within segments."""
-        whole = self.place.of(segments[self.place.segment])
+    def cut(self, whole: Tensor) -> Tensor:
+        """Return the part of a whole tensor."""
         for block in self.blocks:
             whole = whole.narrow(*block)
         return whole
+
+    def whole(self, segments: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
+        """Return the part within segments."""
+        return self.cut(self.place.of(segments[self.place.segment]))
 
 
 def _own(spread: Any) -> tuple[Tensor, list[Block], bool]:
@@ -283,6 +417,54 @@ def _own(spread: Any) -> tuple[Tensor, list[Block], bool]:
             sizes[placement.dim] = min(size, rows - low)
             blocks.append((placement.dim, low, sizes[placement.dim]))
     return spread.to_local(), blocks, is_first
+
+
+class OwnParts:
+    """The leader's way to have all processes copy and mix their parts of a share: its own *parts*
+    itself, the others as `RankGroup.ask_for_parts` does."""
+
+    def __init__(self, parts: Parts, ask: Callable[..., list[Any] | None]) -> None:
+        self._parts, self._ask = parts, ask
+
+    def take(self, host: Tensor, segment: str, layout: Plan) -> bool | None:
+        """See `PartsOf.take`."""
+        share = self._share(host, segment, layout)
+        if share is None:
+            return None
+        found = self._ask("take", share, share._replace(payload=host))
+        return None if found is None else all(found)
+
+    def mix(self, payload: Tensor, segment: str, fraction: float, layout: Plan) -> bool:
+        """See `PartsOf.mix`."""
+        share = self._share(payload, segment, layout, fraction)
+        if share is None:
+            return False
+        own, before = share._replace(payload=payload), self._parts.write_plain
+        return self._ask("mix", share, own, before) is not None
+
+    def _share(
+        self, host: Tensor, segment: str, layout: Plan, fraction: float = 1.0
+    ) -> Share | None:
+        """Describe a share to all processes; None if it has something else than all numbers of the
+        model, each in a place of its own."""
+        (parts, *more), runs = layout.registers, list[Run]()
+        if not segment or more or layout.anchor or layout.local.start < layout.local.stop:
+            return None
+        for part in parts:
+            size = self._parts.segments[1 + part.flat].numel() // part.dtype.itemsize
+            if part.lines is not None or part.high - part.low != size:
+                return None
+            dtype, wire, anchor = part.dtype, "", -1
+            if part.converts:
+                dtype, wire = getattr(torch, part.wire.name), part.wire.name
+                if part.wire.coder != "halves":
+                    return None
+                if part.wire.needs_anchor and not part.bare:
+                    anchor = 1 + len(parts) + part.flat
+            start, stop = part.slot.start, part.slot.stop
+            # The first segment is that of what no share carries.
+            runs.append(Run(1 + part.flat, start, stop, dtype, size, wire, anchor))
+        return Share(segment, host.numel(), tuple(runs), fraction)
 
 
 def _form(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:

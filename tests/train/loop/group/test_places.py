@@ -20,11 +20,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.wire.formats import Form
 from rumor.train import Peer, PeerConfig
 from rumor.train.loop.group import rank_group
 from rumor.train.loop.group.detection import ranks_of, require_placed
 from rumor.train.loop.group.rank_group import meet
-from rumor.train.loop.group.shared_model import Parts, SharedModel
+from rumor.train.loop.group.shared_model import OwnParts, Parts, SharedModel
 from rumor.train.tensors.vector import Vector
 
 from .processes import fake_process_group
@@ -68,7 +69,7 @@ def placed(draw: st.DrawFn) -> Drawn:
 class Spread:
     """A model of which each fake process has its part, and the whole model of the leader."""
 
-    def __init__(self, drawn: Drawn, trained: Tensor) -> None:
+    def __init__(self, drawn: Drawn, trained: Tensor, start: Tensor, **given: Any) -> None:
         self.shape, self.sizes, self.placements = drawn
         self.places_of_ranks = [*product(*map(range, self.sizes))]
         self.processes: list[tuple[Any, Parts]] = []
@@ -78,8 +79,9 @@ class Spread:
                 if rank == 0:
                     shared = SharedModel(model, ())
                     whole: Any = shared.module
-                    self.whole, vector = whole, Vector(whole, empty=shared.empty)
-                    self.places = shared.places(vector.layout)
+                    whole.trained.data.copy_(start)
+                    self.whole, self.vector = whole, Vector(whole, empty=shared.empty, **given)
+                    self.places = shared.places(self.vector.layout)
                 parts = Parts(model, self.places, shared.segments, leads=rank == 0)
                 self.processes.append((model, parts))
 
@@ -115,7 +117,7 @@ class Spread:
 @torch.no_grad()
 def test_parts_of_all_processes_form_the_model_and_are_read_back(drawn: Drawn) -> None:
     trained = torch.arange(float(torch.Size(drawn[0]).numel())).view(drawn[0])
-    spread = Spread(drawn, trained)
+    spread = Spread(drawn, trained, torch.zeros_like(trained))
     for _, _, parts in spread.each():
         parts.write(everything=True)
     whole, uses = spread.whole, {place.name: place.use for place in spread.places}
@@ -126,6 +128,40 @@ def test_parts_of_all_processes_form_the_model_and_are_read_back(drawn: Drawn) -
     for _, model, parts in spread.each():
         parts.read()
         assert spread.has(model.trained, 2 * trained) and spread.has(model.frozen, -trained)
+
+
+@settings(max_examples=15)
+@given(placed(), st.sampled_from(["float32", "bfloat16", "float16"]), st.sampled_from([0.3, 1.0]))
+@torch.no_grad()
+def test_parts_copy_and_mix_the_same_bits_as_the_whole_model(
+    drawn: Drawn, wire: str, fraction: float
+) -> None:
+    torch.manual_seed(0)
+    trained, start, form = torch.randn(drawn[0]), torch.randn(drawn[0]), Form(wire)
+    spread = Spread(drawn, trained, start, keeps_anchor=form.needs_anchor())
+
+    def ask(kind: str, share: Any, own: Any, before: Any = None) -> list[Any]:
+        if before is not None:
+            before()
+        each = spread.each()
+        return [getattr(parts, kind)(share if rank else own) for rank, _, parts in each]
+
+    whole, vector, own = spread.whole, spread.vector, OwnParts(spread.processes[0][1], ask)
+    layout, memory = vector.plan(form, 0), vector.memory
+    host = memory.lend(layout.size_bytes, "snapshots").fill_(255)
+    assert own.take(host, memory.segments.name_of(host), layout)
+    whole.trained.copy_(trained)
+    assert torch.equal(host, vector.snapshot(form=form))
+    whole.trained.copy_(-trained)
+    whole.mean.fill_(9.0)
+    share = vector.snapshot(form=form)
+    whole.trained.copy_(trained)
+    whole.mean.fill_(0.0)
+    assert own.mix(share, memory.segments.name_of(share), fraction, layout)
+    vector.mix(share, fraction, form)
+    for _, model, _ in spread.each():
+        # For plain tensors, such as statistics, the values of the leader count.
+        assert spread.has(model.trained, whole.trained) and torch.equal(model.mean, whole.mean)
 
 
 def test_partial_placements_are_refused() -> None:

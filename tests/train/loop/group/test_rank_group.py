@@ -9,6 +9,7 @@ from multiprocessing import Pipe
 from typing import Any
 
 import pytest
+import torch
 
 from rumor.gossip import TrainingError
 from rumor.train.loop.group import rank_group
@@ -16,7 +17,7 @@ from rumor.train.loop.group.rank_group import RankGroup
 
 from ....waiting import LIMIT_S
 
-# Long enough to be written to a pipe in parts.
+# Longer than the space for a message on the board.
 LONG = 1 << 17
 
 
@@ -29,8 +30,9 @@ class Group:
 
     def __init__(self, size: int, threads: ThreadPoolExecutor) -> None:
         pipes = [Pipe() for _ in range(size - 1)]
-        self.leader = RankGroup(0, size, [ours for ours, _ in pipes])
-        self.followers = [RankGroup(n, size, [pipes[n - 1][1]]) for n in range(1, size)]
+        board = torch.zeros((24 + rank_group._ROOM_BYTES) * size, dtype=torch.uint8)
+        self.leader = RankGroup(0, size, [ours for ours, _ in pipes], board)
+        self.followers = [RankGroup(n, size, [pipes[n - 1][1]], board) for n in range(1, size)]
         self.failed = threading.Event()
         self.leader.on_failure = self.failed.set
         self._threads = threads
@@ -80,8 +82,8 @@ def test_all_ranks_execute_commands_and_get_the_result_of_a_call(
 ) -> None:
     group, content = make_group(3), "x" * length
     following = group.follow("one", "two", "step")
-    found = group.leader.call("one", lambda: group.leader.ask("echo", content))
-    assert found == [f"0{content}", f"1{content}", f"2{content}"]
+    found = group.leader.call("one", lambda: group.leader.ask("echo", content, own="own"))
+    assert found == ["0own", f"1{content}", f"2{content}"]
     # An inner call of the leader is a part of the outer one.
     inner = group.leader.call("two", lambda: group.leader.call("inner", lambda: 3))
     assert inner == 3
@@ -164,26 +166,20 @@ def test_processes_that_make_different_calls_fail(make_group: Callable[..., Grou
         group.leader.call("step", lambda: group.leader.ask("echo"))
 
 
-def test_a_process_that_has_ended_is_not_awaited(make_group: Callable[..., Group]) -> None:
-    group = make_group()
+def test_parts_of_a_process_that_has_ended_are_not_awaited(
+    make_group: Callable[..., Group],
+) -> None:
+    group, before, outcome = make_group(), list[str](), list[Any]()
 
     def act() -> None:
         group.followers[0]._connections[0].close()  # as at the end of its process
-        group.leader.ask("echo")
+        for _ in range(2):
+            parts = group.leader.ask_for_parts("echo", "x", "x", lambda: before.append("written"))
+            outcome.append(parts)
 
-    for _ in range(2):
-        with expect_error("rank 1 of this peer has ended"):
-            group.leader.call("step", act)
-    assert group.failed.wait(LIMIT_S)
-
-
-def test_an_idle_leader_of_a_failed_group_is_reported(
-    make_group: Callable[..., Group], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rank_group, "_GRACE_S", 0.05)
-    group, reported = make_group(), threading.Event()
-    group.leader.on_idle = reported.set
-    group.followers[0]._connections[0].close()
-    assert reported.wait(LIMIT_S)
     with expect_error("rank 1 of this peer has ended"):
-        group.leader.call("step", lambda: None)
+        group.leader.call("step", act)
+        group.leader.call("step", act)
+    assert outcome == [None, None] and group.failed.wait(LIMIT_S)
+    # The end may be noticed before the first command, or by it.
+    assert before in ([], ["written"])
