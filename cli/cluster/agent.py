@@ -110,6 +110,8 @@ class Agent:
             if self._group is not None:
                 if "leave" in order:
                     self._group.leave_all(order["leave"])
+                if "dead" in order:
+                    self._group.tell_dead([(str(id), int(life)) for id, life in order["dead"]])
                 if "kill" in order:
                     self._group.kill_all()
 

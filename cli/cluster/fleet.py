@@ -24,6 +24,7 @@ from ..errors import printable
 from ..launch.checks import script_job, script_of
 from ..launch.config import Job, LaunchConfig, MachinesConfig, Place
 from ..launch.folder import variables
+from ..launch.monitor import Life
 from .agent import COPIED, MODEL, STREAMED, versions
 from .connection import Connection, ssh_command
 from .hosts import Host, read_hosts
@@ -264,6 +265,11 @@ class Fleet:
     def leave_all(self, number: int = signal.SIGTERM) -> None:
         """Send all running peers a signal that asks them to leave."""
         self._say(leave=int(number))
+
+    def tell_dead(self, lives: Sequence[Life]) -> None:
+        """Tell all running peers that these incarnations are dead."""
+        if lives:
+            self._say(dead=list(lives))
 
     def kill_all(self) -> None:
         """Kill all running peers; a machine that does not answer is given up."""

@@ -143,6 +143,7 @@ class Monitor:
         self._tails: list[Tail] = []
         self._over: list[bool] = []
         self._news: list[str] = []
+        self._deaths: list[Life] = []
         for _ in places:
             self.joined()
 
@@ -181,6 +182,7 @@ class Monitor:
         """Record the next incarnation of a peer, whose place and process have been changed."""
         view, path = self.views[index], self._places[index].folder / "metrics.jsonl"
         view.state, view.why, view.script_error = State.STARTING, "", ""
+        self._deaths = [life for life in self._deaths if life[0] != view.id]
         if self._tails[index].path != path:
             self._tails[index] = Tail(path)
         self._over[index] = False
@@ -191,6 +193,11 @@ class Monitor:
             self._look(index)
         news, self._news = self._news, []
         return news
+
+    def take_deaths(self) -> list[Life]:
+        """Return incarnations that died since the last call, and have no successor yet."""
+        deaths, self._deaths = self._deaths, []
+        return deaths
 
     def _look(self, index: int) -> None:
         if self._over[index]:
@@ -213,6 +220,8 @@ class Monitor:
                 self._news.append(f"{view.id} {view.state} at step {view.step}{why}")
             if view.script_error:
                 self._news.append(f"{view.id}: its script failed afterwards: {view.script_error}")
+            if view.state in (State.KILLED, State.FAILED):
+                self._deaths += lives_in(self._places[index])
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:

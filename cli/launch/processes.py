@@ -7,7 +7,8 @@ for a signal at its parent's death.
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
+from contextlib import suppress
 from functools import partial
 
 from .config import PROGRAM, Place
@@ -132,6 +133,17 @@ class ProcessGroup:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             process.send_signal(number)  # a fork that has no session of its own yet
+
+    def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
+        """Tell all running peers that these incarnations ended without saying so."""
+        from ...train.runtime.telling.events import note_death
+
+        for index, place in enumerate(self.places):
+            if self.runs(index):
+                for id, incarnation in lives:
+                    # If the notice cannot be written, the others notice the silence later.
+                    with suppress(OSError):
+                        note_death(place.folder, id, incarnation)
 
     def release_all(self) -> None:
         """Continue all paused peers."""

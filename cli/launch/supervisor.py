@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .config import Place
 from .display import Display
-from .monitor import Monitor, PeerView, Process
+from .monitor import Life, Monitor, PeerView, Process
 from .processes import ProcessGroup
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Fleet(Protocol):
     def processes(self) -> Sequence[Process]: ...
     def start(self) -> None: ...
     def leave_all(self, number: int = signal.SIGTERM) -> None: ...
+    def tell_dead(self, lives: Sequence[Life]) -> None: ...
     def release_all(self) -> None: ...
     def kill_all(self) -> None: ...
     def wait(self) -> None: ...
@@ -87,6 +88,10 @@ def supervise(
                 faults = None
                 group.release_all()
             news = _wait(faults) + monitor.update()
+            # Without this, the others would notice a death after half a minute of silence; for a
+            # peer that will be restarted they must wait.
+            if faults is None or not faults.will_revive:
+                group.tell_dead(monitor.take_deaths())
             display(monitor.views, news, time.monotonic() - started_s)
     except BaseException:
         group.kill_all()

@@ -38,7 +38,7 @@ A message, on the network thread:
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -499,9 +499,9 @@ class PeerRuntime:
                 with self._carrying:
                     self._take_in(received)
                 self.queue.flush(self._take_back)
-            for peer in self.transport.take_expelled():
+            for peer, last in self._gone():
                 with self._carrying:
-                    self._expel(peer)
+                    self._take_leave_of(peer, last)
             if uptime_s() >= due_s:
                 with self._carrying:
                     self._carry_out(self._decide("wake"))
@@ -512,13 +512,24 @@ class PeerRuntime:
         if self.is_sound:
             self.queue.flush(self._take_back, wait=True)
 
-    def _expel(self, peer: PeerId) -> None:
-        """Treat a peer whose key was revoked as having left: it cannot send a LEAVE itself."""
-        _log.warning("%s is no longer admitted: its key was revoked", peer)
+    def _gone(self) -> Iterator[tuple[PeerId, Incarnation | None]]:
+        """Yield peers whose key was revoked, and incarnations whose process has ended."""
+        for peer in self.transport.take_expelled():
+            _log.warning("%s is no longer admitted: its key was revoked", peer)
+            yield peer, None
+        if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
+            for peer, incarnation in self._events.take_deaths():
+                _log.warning("%s has died: its process has ended", peer)
+                yield peer, incarnation
+
+    def _take_leave_of(self, peer: PeerId, last: Incarnation | None) -> None:
+        """Treat a peer that cannot send a LEAVE itself as having left, up to incarnation *last*."""
         known = self.look(lambda protocol: protocol.known())
         member = next((each for each in known if each.id == peer), None)
-        if member is None:
+        if member is None or (last and member.incarnation > last):
             return
+        if last is not None:
+            self._events.mark_dead(peer)
         # A LEAVE in the peer's name is in the journal like any message, so that it is replayed.
         life = peer, member.incarnation
         farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))

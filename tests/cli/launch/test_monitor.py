@@ -179,3 +179,18 @@ def test_a_system_limit_is_reported_with_advice(error: str, advice: str, tmp_pat
     monitor = Monitor([place(tmp_path)], [FakeProcess(1)], steps=20)
     (message,) = monitor.update()
     assert error in message and advice in message
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_deaths_are_announced_once_unless_the_peer_is_restarted(
+    tmp_path: Path, again: bool
+) -> None:
+    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
+    monitor = Monitor([place(tmp_path)], [FakeProcess(-9)], steps=20)
+    if again:
+        monitor.ended(0)
+        monitor.reborn(0)
+    else:
+        monitor.update()
+        assert monitor.take_deaths() == [("peer-0", 7)]
+    assert monitor.take_deaths() == []

@@ -21,7 +21,8 @@ from rumor.gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from rumor.train.runtime.telling.events import Events, is_told
+from rumor.train.runtime.telling import events as module
+from rumor.train.runtime.telling.events import Events, is_told, note_death
 from rumor.train.storage.jsonl import read_metrics
 
 EVENTS: list[tuple[Event, str | None, str | None, str]] = [
@@ -76,3 +77,22 @@ def test_a_later_incarnation_appends_to_the_same_file(tmp_path: Path) -> None:
         with open(tmp_path / "events.jsonl", "ab") as file:
             file.write(b'{"t_s":0.1,"cut')
     assert [row["peer"] for row in read_metrics(tmp_path / "events.jsonl")] == ["a", "b"]
+
+
+def test_each_death_is_read_once_and_torn_lines_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DEATHS_EVERY_S", 0.0)
+    events = Events(tmp_path)
+    assert events.take_deaths() == []
+    note_death(tmp_path, "ann", 3)
+    assert events.take_deaths() == [("ann", 3)]
+    with open(tmp_path / "dead.jsonl", "a") as file:
+        file.write('{"id": "b')  # the disk was full
+    assert events.take_deaths() == []
+    note_death(tmp_path, "bob", 4)
+    assert events.take_deaths() == []
+    note_death(tmp_path, "cyd", 5)
+    assert events.take_deaths() == [("cyd", 5)]
+    events.close()
+    assert Events(None).take_deaths() == []

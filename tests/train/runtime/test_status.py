@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from rumor.gossip.effects.events import (
     PeerDied,
+    PeerLeft,
+    PeerMet,
     PeerRecovered,
     PeerSuspected,
     PushSkipped,
@@ -187,6 +189,13 @@ def test_members_are_reported_with_their_standing() -> None:
         ("old", Standing.LEFT),
     ]
     assert status.members[-1].member.step == 7 and not status.more
+    # The launcher has seen the process of this peer end.
+    world.events.mark_dead("old")
+    world.events.tell(PeerLeft("old"))
+    assert world.answer(members=True).members[-1].standing is Standing.DEAD
+    assert world.answer().events[-1].event == "died"
+    world.events.tell(PeerMet("old"))
+    assert not world.events.doubted()[1]
 
 
 def test_a_large_member_table_is_reported_in_bounded_pages() -> None:

@@ -1,5 +1,6 @@
 """Membership events, as log lines for people and as rows for programs."""
 
+import json
 import logging
 import threading
 import time
@@ -24,15 +25,18 @@ from ....gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from ....gossip.types import PeerId
-from ...storage.jsonl import JsonlLog
+from ....gossip.errors import TrainingError
+from ....gossip.types import Incarnation, PeerId
+from ...storage.jsonl import JsonlLog, Tail
 
-__all__ = ["Events", "Noted", "is_told"]
+__all__ = ["Events", "Noted", "is_told", "note_death"]
 
 _log = logging.getLogger("rumor")
 
+# Files in a peer's folder; its launcher writes the second one.
 _EVENTS: Final = "events.jsonl"
-"""File in a peer's folder."""
+_DEATHS: Final = "dead.jsonl"
+_DEATHS_EVERY_S: Final = 0.5
 
 _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
@@ -79,17 +83,26 @@ class Noted(NamedTuple):
     at_s: float
 
 
+def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
+    """Notify the peer of a folder that the process of an incarnation of another one has ended."""
+    with open(folder / _DEATHS, "a") as file:
+        file.write(json.dumps({"id": id, "incarnation": incarnation}) + "\n")
+
+
 class Events:
     """Logs events, and records them in a peer's folder, if it has one. Thread-safe."""
 
     def __init__(self, folder: Path | None) -> None:
         self._rows = JsonlLog(None if folder is None else folder / _EVENTS)
+        self._deaths = None if folder is None else Tail(folder / _DEATHS)
+        self._deaths_due_s = 0.0
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
         self._refused: set[Event] = set()
         self._kept: deque[Noted] = deque(maxlen=_KEPT_MAX)
         self._noted = 0
         self._suspected: set[PeerId] = set()
+        self._dead: set[PeerId] = set()
 
     def tell(self, event: Event) -> None:
         """Log and record an event that `is_told`; a refusal once."""
@@ -109,10 +122,28 @@ class Events:
             later = [noted for noted in self._kept if noted.number > number]
         return later[:count_max] if number else later[-count_max:]
 
-    def suspected(self) -> frozenset[PeerId]:
-        """Return the suspected peers; the protocol may have forgotten some of them by now."""
+    def doubted(self) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
+        """Return the suspected peers, and those whose process has ended, as their launcher said.
+
+        The protocol has the latter as left, and may have forgotten some of the former by now.
+        """
         with self._lock:
-            return frozenset(self._suspected)
+            return frozenset(self._suspected), frozenset(self._dead)
+
+    def take_deaths(self) -> list[tuple[PeerId, Incarnation]]:
+        """Return those of `note_death` since the last call."""
+        if self._deaths is None or (now_s := time.monotonic()) < self._deaths_due_s:
+            return []
+        self._deaths_due_s = now_s + _DEATHS_EVERY_S
+        try:
+            return [(str(row["id"]), int(row["incarnation"])) for row in self._deaths.rows()]
+        except (OSError, TrainingError, LookupError, TypeError, ValueError):
+            return []  # a missed notice must not stop training
+
+    def mark_dead(self, peer: PeerId) -> None:
+        """Remember that the process of *peer* has ended."""
+        with self._lock:
+            self._dead.add(peer)
 
     def close(self) -> None:
         """Close the file; later events are only logged."""
@@ -123,10 +154,14 @@ class Events:
         t_s = time.monotonic() - self._started_s
         row = {"t_s": t_s, "unix_s": time.time(), "event": event, "peer": peer}
         with self._lock:
+            if event == "left" and peer in self._dead:
+                row["event"] = event = "died"
             self._noted += 1
             self._kept.append(Noted(self._noted, event, peer or "", time.monotonic()))
             if event == "suspected":
                 self._suspected.add(peer or "")
             elif event in _HEARD_OR_GONE:
                 self._suspected.discard(peer or "")
+                if event in ("met", "recovered"):
+                    self._dead.discard(peer or "")
             self._rows.write(row)

@@ -106,11 +106,11 @@ class StatusDesk:
         if not question.members:
             return (), False
         live = {member.id for member in protocol.table.live()}
-        suspected = self._events.suspected()
+        suspected, dead = self._events.doubted()
 
         def standing(member: Member) -> Standing:
             if member.phase is Phase.LEFT:
-                return Standing.LEFT
+                return Standing.DEAD if member.id in dead else Standing.LEFT
             if member.id not in live:
                 return Standing.DEAD
             return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
