@@ -1,8 +1,8 @@
-"""A GAN: one peer takes part with generator and discriminator.
+"""A GAN: generator and discriminator are two models, so the same processes form two swarms.
 
     rumor run -n 2 --out runs/gan -- python examples/gan.py
 
-`runs/gan/model.safetensors` has the merged models, as `generator.0.weight` and so on.
+`runs/gan/swarms/generator/model.safetensors` is the merged generator.
 """
 
 import argparse
@@ -26,7 +26,10 @@ by_generator = torch.optim.Adam(generator.parameters(), lr=2e-4, betas=(0.5, 0.9
 by_discriminator = torch.optim.Adam(discriminator.parameters(), lr=2e-4, betas=(0.5, 0.999))
 real, made = torch.ones(32, 1), torch.zeros(32, 1)
 
-with Peer(nn.ModuleDict({"generator": generator, "discriminator": discriminator})) as peer:
+with (
+    Peer(generator, swarm="generator") as generates,
+    Peer(discriminator, swarm="discriminator") as judges,
+):
     for _ in range(arguments.steps):
         batch = images[torch.randint(len(images), (32,))]
         drawn = generator(torch.randn(32, 16))
@@ -40,6 +43,7 @@ with Peer(nn.ModuleDict({"generator": generator, "discriminator": discriminator}
         fooled.backward()
         by_generator.step()
 
-        # Not earlier: no parameter may change between a forward pass and its backward pass.
-        peer.step(loss=loss)
-print(f"trained with {peer.members}")
+        # Both step here: no parameter may change between a forward pass and its backward pass.
+        judges.step(loss=loss)
+        generates.step(loss=fooled)
+print(f"generator with {generates.members}, discriminator with {judges.members}")

@@ -44,7 +44,7 @@ from .runtime.opening import open_runtime, open_transport
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
-from .runtime.script.environment import environment, resolve_config, take_once
+from .runtime.script.environment import environment, peers_before, resolve_config
 from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
@@ -136,6 +136,8 @@ class Peer:
             makes one from a spec.
         name: Name of this peer, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
+        swarm: Name of its swarm if a process makes several peers, such as for a GAN's two models.
+            Default: the first peers of all processes form one swarm, the second ones another.
         evaluate: Returns ``{"accuracy": ..., "loss": ...}``, or one of them, of the `average` of
             all.
         evaluate_every: Steps between evaluations; requires *evaluate*, and vice versa.
@@ -161,6 +163,7 @@ class Peer:
         rule: Rule | None = None,
         name: str | None = None,
         out: Path | str | None = None,
+        swarm: str | None = None,
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
         checkpoints: bool = True,
@@ -177,6 +180,8 @@ class Peer:
         ranks = ranks_of(model, group)
         rank = ranks.index(torch.distributed.get_rank()) if ranks else 0
         told = replace(environment(ranks=max(1, len(ranks))), rank=rank)
+        before = peers_before(told)
+        told, swarm = told.of_swarm(swarm, before)
         self.environment = told
         """Settings from outside; with a group, those of its machine's peer, not of each process."""
         self.config = resolve_config(config, given, told)
@@ -210,7 +215,7 @@ class Peer:
                 raise ConfigError(f"{what} needs a whole model, and {len(ranks)} processes hold it")
             self._group = meet(ranks, model)
             self._share_model(self._group)
-        take_once(self.config, told)
+        before.append(swarm)
 
     def _prepare(
         self,

@@ -276,17 +276,33 @@ def complaint(summary: dict[str, Any]) -> str:
     return "; ".join(said)
 
 
-def end(summary: dict[str, Any], *, as_json: bool) -> None:
+def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the results of a run; exit with status 1 if anything failed, after saying what."""
+    swarms = {summary.get("swarm", ""): summary, **summary["further"]}
     if as_json:
         print_json(summary)
     else:
-        report(summary, Console())
-    for peer in summary["peers_detail"]:
-        if peer["state"] == State.FAILED or peer["script_error"]:
-            _show_log(Path(summary["out"]) / "peers" / peer["id"], peer["id"])
-    if why := complaint(summary):
-        fail(why, FAILED)
+        for name, each in swarms.items():
+            if name or summary["further"]:
+                print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
+            report(dict(each), Console())
+        if left := summary.get("leftovers"):
+            print(f"Still running, started by scripts: {', '.join(left)}.")
+    whys: list[str] = []
+    shown: set[str] = set()
+    for name, each in swarms.items():
+        failed = {
+            peer["id"]
+            for peer in each["peers_detail"]
+            if peer["state"] == State.FAILED or peer["script_error"]
+        }
+        for id in sorted(failed - shown):
+            _show_log(Path(summary["run"]) / "peers" / id, id)
+        shown |= failed
+        if why := complaint(dict(each)):
+            whys.append(f"swarm {name}: {why}" if name else why)
+    if whys:
+        fail("; ".join(whys), FAILED)
 
 
 def _show_log(folder: Path, id: str) -> None:

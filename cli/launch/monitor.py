@@ -16,7 +16,7 @@ from ..errors import not_written, with_advice
 from .config import Place
 
 __all__ = [
-    *("Life", "LifeEnd", "Monitor", "OnRow", "PeerView", "Process", "State"),
+    *("Life", "LifeEnd", "Monitor", "OnRow", "PeerView", "Process", "State", "ended_view"),
     *("last_words", "lives_in", "read_log", "read_report"),
 ]
 
@@ -141,6 +141,8 @@ class Monitor:
         self._steps = steps, steps_total
         self._on_row = on_row or (lambda id, row: None)
         self._tails: list[Tail] = []
+        # Rows of further peers that a process has made after its first one.
+        self._further: dict[Path, Tail] = {}
         self._over: list[bool] = []
         self._news: list[str] = []
         self._deaths: list[Life] = []
@@ -209,6 +211,11 @@ class Monitor:
             self._on_row(view.id, row)
             view.state = State.FINISHED if view.progress == 1.0 else State.TRAINING
         folder = self._places[index].folder
+        for path in sorted(folder.glob("*/metrics.jsonl")):
+            for row in self._further.setdefault(path, Tail(path)).rows():
+                view.take(row)
+                self._on_row(f"{view.id}/{path.parent.name}", row)
+                view.state = State.TRAINING
         if status is not None:
             before = view.state
             self._over[index] = True
@@ -222,6 +229,15 @@ class Monitor:
                 self._news.append(f"{view.id}: its script failed afterwards: {view.script_error}")
             if view.state in (State.KILLED, State.FAILED):
                 self._deaths += lives_in(self._places[index])
+
+
+def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd] = ()) -> PeerView:
+    """Return the view of one of several peers of a process that has ended."""
+    view = PeerView(place.id, None, earlier=list(earlier))
+    for row in Tail(place.folder / "metrics.jsonl").rows():
+        view.take(row)
+    view.state, view.why, view.script_error = _ending(place.folder, status or 0)
+    return view
 
 
 def read_report(folder: Path) -> dict[str, Any] | None:
@@ -257,6 +273,10 @@ def read_log(folder: Path) -> list[str]:
 def _ending(folder: Path, status: int) -> tuple[State, str, str]:
     """Return the state, its reason, and how the process failed once training was over."""
     report = read_report(folder)
+    if report is None and status == 0:
+        # All peers of the process may have names, and therefore folders of their own.
+        further = (read_report(path.parent) for path in sorted(folder.glob("*/peer.json")))
+        report = next(filter(None, further), None)
     # The convention of shells, and `rumor.train.Peer`, for a process that a signal has ended.
     by_shell = status - 128 if status - 128 in set(signal.Signals) else 0
     number = -status if status < 0 else by_shell

@@ -7,14 +7,20 @@ for a signal at its parent's death.
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from .config import PROGRAM, Place
 from .forking import Forked, begin_forking, environment, run_rumor, signal_at_parents_death
 
 __all__ = ["ProcessGroup"]
+
+# Pool workers and resource trackers notice within this time that their parent has ended.
+_GRACE_S: Final = 2.0
 
 
 class ProcessGroup:
@@ -29,6 +35,7 @@ class ProcessGroup:
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
         """Processes in the same order."""
         self._held: dict[int, set[str]] = {}
+        self._sessions: dict[int, str] = {}
         self._orphaned = orphaned
 
     def start(self) -> None:
@@ -80,6 +87,7 @@ class ProcessGroup:
             process.kill()
             process.wait()
             raise
+        self._sessions[process.pid] = place.id
         return process
 
     def runs(self, index: int) -> bool:
@@ -160,3 +168,23 @@ class ProcessGroup:
         """Wait until all have ended."""
         for process in self.processes:
             process.wait()
+
+    def leftovers(self) -> list[str]:
+        """Name the processes that scripts started and that outlive all peers, on Linux."""
+        give_up_s = time.monotonic() + _GRACE_S
+        while (found := self._in_sessions()) and time.monotonic() < give_up_s:
+            time.sleep(_GRACE_S / 20)
+        return found
+
+    def _in_sessions(self) -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            # A process may end between two lines.
+            with suppress(OSError):
+                # The name is in brackets, and may itself contain brackets and spaces.
+                before, _, after = path.read_text(errors="replace").rpartition(")")
+                state, _, _, session, *_ = after.split()
+                if state not in "ZX" and (id := self._sessions.get(int(session))):
+                    pid, _, name = before.partition(" (")
+                    found.append(f"{name} (process {pid}) of {id}")
+        return found

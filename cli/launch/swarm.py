@@ -1,19 +1,26 @@
-"""The swarm of one run: its processes from their start to the end, and its results."""
+"""The swarm of one run: its processes from their start to the end, and its results.
+
+A script's process may make several peers, each of a swarm of its own, for instance one per fold.
+The first writes into the process's folder, each further one, and each with a name, into a folder
+of its own in there; the results of such a swarm are in ``swarms/NAME``.
+"""
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import allow_more_files
+from ...train.storage.incarnation import INCARNATION_FILE
 from ..errors import not_written
-from .config import Job
+from .config import Job, Place
 from .display import display_on
 from .folder import RunFolder
-from .monitor import Monitor, PeerView, read_report
+from .monitor import Monitor, PeerView, ended_view, read_report
 from .processes import ProcessGroup
 from .supervisor import Fleet, supervise
 
@@ -74,16 +81,72 @@ def conclude(
     wall_s: float,
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Merge, summarize and draw a run that is over, and write all files into its folder."""
+    """Merge, summarize and draw all swarms of a run that is over.
+
+    Returns:
+        The summary of the first swarm, with those of the others as ``further``, by name.
+    """
+    places = group.places
+    reports = () if job.training else [read_report(place.folder) or {} for place in places]
+    described = job.described(reports) | {"run": str(job.out)}
+    if isinstance(group, ProcessGroup):
+        described["leftovers"] = group.leftovers()
+    else:
+        described["unreached"] = sorted({*group.unreached})
+    names = sorted({path.name for place in places for path in _further(place)})
+    folders = [folder for place in places for folder in (*place.earlier, place.folder)]
+    further = {name: _conclude_further(name, job, group, described, wall_s) for name in names}
+    if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
+        # All peers have names, so that none has written into its process's folder.
+        return further.pop(names[0]) | {"swarm": names[0], "further": further}
+    if names:
+        # Rows of further swarms are in these views, too.
+        views = [
+            ended_view(place, process.poll(), view.earlier)
+            for place, process, view in zip(places, group.processes, views, strict=True)
+        ]
+    described["further"] = further
+    return _conclude(described, job, job.out, wall_s, places, views, faults)
+
+
+def _conclude_further(
+    name: str,
+    job: Job,
+    group: ProcessGroup | Fleet,
+    described: Mapping[str, Any],
+    wall_s: float,
+) -> dict[str, Any]:
+    out = job.out / "swarms" / name
+    out.mkdir(parents=True, exist_ok=True)
+    places, views = [], []
+    for place, process in zip(group.places, group.processes, strict=True):
+        if name in {path.name for path in _further(place)}:
+            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+            places.append(replace(place, folder=place.folder / name, earlier=earlier))
+            views.append(ended_view(places[-1], process.poll()))
+    return _conclude({**described, "peers": len(places)}, job, out, wall_s, places, views)
+
+
+def _further(place: Place) -> Iterator[Path]:
+    """Folders of the further peers of a process."""
+    for folder in (*place.earlier, place.folder):
+        yield from (path.parent for path in folder.glob(f"*/{INCARNATION_FILE}"))
+
+
+def _conclude(
+    described: Mapping[str, Any],
+    job: Job,
+    out: Path,
+    wall_s: float,
+    places: Sequence[Place],
+    views: Sequence[PeerView],
+    faults: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
+    """Merge, summarize and draw a swarm that is over, and write all files into its folder."""
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, read_outcome, summarize
 
-    places, out = group.places, job.out
-    reports = () if job.training else [read_report(place.folder) or {} for place in places]
-    described = job.described(reports)
-    if not isinstance(group, ProcessGroup):
-        described["unreached"] = sorted({*group.unreached})
     outcomes = [read_outcome(place, view) for place, view in zip(places, views, strict=True)]
     merged, evaluation = merge_outcomes(outcomes, job.task)
     unwritten: list[str] = []

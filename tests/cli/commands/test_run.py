@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 from typer.testing import Result
 
 from rumor.cli import app as whole
@@ -37,7 +36,8 @@ def run_processes(*arguments: str, status: int = 0, out: str = "run") -> tuple[d
         result = run("--out", out, "--json", *arguments)
     assert result.exit_code == status, result.stderr
     summary: dict[str, Any] = json.loads(result.stdout)
-    assert summary["weight_units_total"] == summary["weight_units_expected"]
+    for each in (summary, *summary.get("further", {}).values()):
+        assert each["weight_units_total"] == each["weight_units_expected"]
     return summary, result.stderr
 
 
@@ -227,10 +227,18 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("without_picture")
-def test_the_gan_example_merges_both_models() -> None:
-    run_processes("-n", "2", "--", str(EXAMPLES / "gan.py"), "--steps", "30")
-    names = load_file("run/model.safetensors")
-    assert {name.partition(".")[0] for name in names} == {"generator", "discriminator"}
+@pytest.mark.parametrize(
+    ("script", "options", "swarms"),
+    [
+        ("kfold.py", ("--folds", "2", "--steps", "30"), ["fold-0", "fold-1"]),
+        ("gan.py", ("--steps", "30"), ["discriminator", "generator"]),
+    ],
+)
+def test_examples_with_several_swarms_write_a_model_for_each(
+    script: str, options: tuple[str, ...], swarms: list[str]
+) -> None:
+    run_processes("-n", "2", "--", str(EXAMPLES / script), *options)
+    assert sorted(path.parent.name for path in Path("run").glob("swarms/*/*.safetensors")) == swarms
 
 
 FAILS_LATE = """
@@ -266,18 +274,30 @@ def test_a_script_failure_after_training_keeps_the_model() -> None:
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("without_picture")
-def test_a_second_peer_of_a_process_is_refused() -> None:
+def test_successive_peers_of_a_process_belong_to_separate_swarms() -> None:
     Path("folds.py").write_text(FOLDS)
-    summary, stderr = run_processes("-n", "1", "--", "folds.py", status=1)
-    assert values_of(summary) == ["finished"]
-    assert "this process has made a peer, and its environment has a place for one" in stderr
+    summary, _ = run_processes("-n", "2", "--rule=gosgd:p=0.5", "--", "folds.py")
+    assert [*summary["further"]] == ["last", "swarm-2"]
+    swarms = (summary, *summary["further"].values())
+    for each in swarms:
+        assert values_of(each, "steps") == [20, 20] and each["weight_units_total"] == 2 * 2**40
+        assert Path(each["out"], "model.safetensors").exists()
+    assert len({each["digest"] for each in swarms}) == 3
+    logs = [Path(f"run/peers/peer-{index}/log.txt").read_text() for index in range(2)]
+    # All began with the first process's model, which differs between swarms.
+    assert logs[0] == logs[1] and len({*logs[0].splitlines()}) == 3
 
 
 FOLDS = """
+import torch
 from torch import nn
-from rumor.train import Peer
+from rumor.train import Peer, environment
 
-for fold in range(2):
-    with Peer(nn.Linear(4, 1)) as peer:
-        peer.step()
+torch.manual_seed(environment().index)
+for name in (None, None, "last"):
+    model = nn.Linear(4, 1)
+    with Peer(model, swarm=name) as peer:
+        print(model.weight[0, 0].item(), peer.members)
+        while peer.steps < 20:
+            peer.step()
 """

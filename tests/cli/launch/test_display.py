@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rumor.cli.launch.display import complaint, display_on, render, report, summarize
+from rumor.cli.launch.display import complaint, display_on, end, render, report, summarize
 from rumor.cli.launch.monitor import PeerView, State
 from rumor.cli.reports.console import LINE_EVERY_S
 
@@ -155,3 +155,13 @@ def test_peers_of_two_swarms_are_named() -> None:
     why = complaint(result)
     assert "2 swarms" in why and "peer-0; peer-1" in why
     assert "`rumor merge`" in why
+
+
+def test_processes_left_by_scripts_are_reported_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    left = ["sleep (process 7) of peer-0"]
+    peers = [detail(0, script_error="")]
+    result = summary(run="runs/x", further={}, peers_detail=peers, leftovers=left)
+    end(result, as_json=False)
+    assert f"Still running, started by scripts: {left[0]}." in capsys.readouterr().out

@@ -77,6 +77,22 @@ def test_a_script_in_a_shell_receives_ctrl_c(tmp_path: Path) -> None:
     assert (place.folder / "got").exists()
 
 
+def test_processes_that_a_script_leaves_running_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.launch.processes._GRACE_S", 0.0)
+    (place,) = places_of(tmp_path, ("/bin/true",), peers=1, steps=10)
+    place = replace(place, command=("/bin/sh", "-c", "sleep 600 & exit 0"))
+    group = ProcessGroup([place])
+    group.start()
+    group.wait()
+    # Before it executes its program, the process has the shell's name.
+    until(lambda: group.leftovers()[0].startswith("sleep (process "))
+    (left,) = group.leftovers()
+    os.kill(int(left.removeprefix("sleep (process ").removesuffix(") of peer-0")), signal.SIGKILL)
+    until(lambda: not group.leftovers())
+
+
 def test_peers_get_one_thread_each_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from rumor.train.runtime.script.cluster import (
     expand_counts,
     joins,
 )
-from rumor.train.runtime.script.environment import _placed
+from rumor.train.runtime.script.environment import _made
 from rumor.train.tensors import cuda
 
 SLURM = {
@@ -188,13 +188,13 @@ def test_a_peer_resumes_and_writes_its_ready_file(
     for name, value in options.items():
         monkeypatch.setenv(f"RUMOR_{name}", str(value))
     for run in range(2):
-        _placed.clear()  # as in a new process
+        _made.clear()  # as in a new process
         with Peer(nn.Linear(2, 1)) as peer:
             assert ready.read_text() == "anna\n" and peer.steps == 3 * run
             for _ in range(3):
                 peer.step()
         assert not ready.exists() and peer.steps == 3 * (run + 1)
-    _placed.clear()
+    _made.clear()
     third = Peer(nn.Linear(2, 1))
     assert third.resume()
     with third:

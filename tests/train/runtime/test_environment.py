@@ -9,7 +9,7 @@ from torch import nn
 
 from rumor.gossip import DPSGD, ConfigError, GoSGD
 from rumor.train import Peer, PeerConfig, environment
-from rumor.train.runtime.script.environment import resolve_config, take_once
+from rumor.train.runtime.script.environment import resolve_config
 
 VARIABLES = {
     "RUMOR_ID": "anna",
@@ -107,11 +107,33 @@ def test_explicit_settings_win_even_if_they_equal_the_default(
     assert (found.id, found.linger_s) == ("anna", 30.0)
 
 
-def test_a_process_takes_the_place_in_its_environment_once() -> None:
-    for _ in range(2):
-        take_once(PeerConfig(), environment({}))  # no place from outside
-    env = environment(VARIABLES | {"RUMOR_RENDEZVOUS": "/meet"})
-    take_once(env.fill(PeerConfig()), env)
-    take_once(env.fill(PeerConfig(id="berta")), env)
-    with pytest.raises(ConfigError, match="this process has made a peer"):
-        take_once(env.fill(PeerConfig()), env)
+def test_each_further_peer_of_a_process_has_its_own_ports_and_folders() -> None:
+    places = {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
+    env = environment(VARIABLES | places)
+    first, name = env.of_swarm(None, [])
+    assert name == "" and first == env
+    second, name = env.of_swarm(None, [""])
+    assert (name, second.fields["rendezvous"]) == ("swarm-2", Path("/meet/swarm-2"))
+    assert second.fields["out"] == Path("somewhere/swarm-2").absolute()
+    assert second.fields["join"] == ("tcp://node-a:7703", "tcp://node-b:7703")
+    assert (second.fields["bind"], second.fields["metrics_port"]) == ("tcp://0.0.0.0:7703", 9104)
+    named, name = env.of_swarm("fold", [])
+    assert (name, named.fields["rendezvous"]) == ("fold", Path("/meet/fold"))
+    assert named.fields["join"] == env.fields["join"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "checkpoints", "taken"])
+def test_an_invalid_swarm_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"swarm is {name!r}")):
+        environment(VARIABLES).of_swarm(name, ["taken"])
+
+
+def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
+    variables = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "node-a"}
+    variables |= {"MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    joined = [
+        environment(variables | {"RANK": rank, "LOCAL_RANK": rank}).of_swarm(None, before)[0].placed
+        for before in ([], ["", "swarm-2"])
+        for rank in ("0", "1")
+    ]
+    assert joined[0]["join"] == joined[1]["join"] != joined[2]["join"] == joined[3]["join"]

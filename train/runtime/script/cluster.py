@@ -28,6 +28,7 @@ __all__ = [
     "expand_counts",
     "joins",
     "of_peers",
+    "port_of",
 ]
 
 _log = logging.getLogger("rumor")
@@ -39,6 +40,8 @@ JOINS_MAX: Final = 8
 _PORT: Final = 20_000
 _BLOCKS: Final = 768
 _BLOCK: Final = 16
+# Jobs that share a host often have neighboring ids, and therefore neighboring blocks.
+_NEXT: Final = 331 * _BLOCK
 
 _HOSTS: Final = re.compile(r"(?:[^][,\s]|\[[^][]*\])+")
 _PART: Final = re.compile(r"\[([^][]*)\]|[^][]+")
@@ -71,13 +74,15 @@ class ClusterTask:
         """Name of its peer, with the same number of digits for all."""
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
-    def variables(self, port: int | None = None) -> dict[str, str]:
+    def variables(self, port: int | None = None, number: int = 0) -> dict[str, str]:
         """Return the variables for its peer that `environment` reads.
 
-        *port* is that of the first task of each host, by default derived from the job.
+        Args:
+            port: Port of the first task of each host; default: derived from the job.
+            number: Number of other peers that its process has made before.
         """
         first = self.port - self.local_rank
-        moved = 0 if port is None else port - first
+        moved = port_of(first if port is None else port, number, self.size) - first
         places = [(host, number + moved) for host, number in self.places]
         own = self.port + moved
         place = (self.host, own) if self.host else None
@@ -94,6 +99,19 @@ class ClusterTask:
         if self.host and not told["bind"].endswith("*"):
             told["advertise"] = join_address(self.host, str(own))
         return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
+
+
+def port_of(port: int, number: int, count: int) -> int:
+    """Return the port of a peer of one of *count* processes, which has made *number* peers before.
+
+    Each swarm has its own ports; the process's first peer is at *port*.
+
+    >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
+    (7700, 7709, 26944)
+    """
+    if not 0 <= port - _PORT < _BLOCKS * _BLOCK:
+        return port + number * count
+    return _PORT + (port - _PORT + number * _NEXT) % (_BLOCKS * _BLOCK)
 
 
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:

@@ -3,22 +3,23 @@
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
 from ....gossip import ConfigError, ProtocolConfig
 from ....gossip.errors import did_you_mean
 from ....gossip.specs.parameter import setting, settings_of
-from ...config import PeerConfig
+from ....gossip.wire.messages import is_name
+from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import cluster_task, of_peers
+from .cluster import ClusterTask, cluster_task, of_peers, port_of
 from .place import take_place
 
-__all__ = ["Environment", "environment", "resolve_config", "take_once"]
+__all__ = ["Environment", "environment", "peers_before", "resolve_config"]
 
 _log = logging.getLogger("rumor")
 
@@ -57,6 +58,47 @@ class Environment:
     """Fields of a `PeerConfig`, by name."""
     placed: Mapping[str, Any] = field(default_factory=dict)
     """Further fields, of Slurm or torchrun, for scripts that do not set which peers to join."""
+    task: ClusterTask | None = None
+    """The task from which ``placed`` follows."""
+
+    def of_swarm(self, swarm: str | None, before: Sequence[str]) -> tuple[Self, str]:
+        """Derive the environment of one more peer of this process, in a swarm of its own.
+
+        It has a rendezvous, a folder and ports that no peer of the swarms *before* uses. The second
+        value is the swarm's name, by default from its number; empty for the first.
+        """
+        number = len(before)
+        if swarm is not None and (not is_name(swarm) or swarm[0] == "." or swarm == CHECKPOINTS):
+            raise ConfigError(
+                f"swarm is {swarm!r}: it must be 1 to 64 letters, digits, '.', '_' or '-', must "
+                f"not begin with '.', and must not be {CHECKPOINTS!r}"
+            )
+        swarm = swarm or (f"swarm-{number + 1}" if number else "")
+        if swarm in before:
+            raise ConfigError(
+                f"swarm is {swarm!r}: this process has made a peer of that swarm already; give "
+                "each peer a swarm of its own"
+            )
+        told, placed = dict(self.fields), self.placed
+        for each in {"out", "rendezvous"} & {*told} if swarm else ():
+            told[each] = told[each] / swarm
+        if number:
+            for each in {"advertise", "bind", "join"} & {*told}:
+                told[each] = self._moved(told[each], number)
+            if told.get("metrics_port"):
+                told["metrics_port"] += number * self.count
+            if self.task is not None:
+                placed = _understood(self.task.variables(number=number))[1]
+        return replace(self, fields=told, placed=placed), swarm
+
+    def _moved(self, addresses: str | Sequence[str], number: int) -> Any:
+        """Move addresses to the ports of another swarm."""
+        if not isinstance(addresses, str):
+            return tuple(self._moved(each, number) for each in addresses)
+        host, _, port = addresses.rpartition(":")
+        if not port.isdecimal():
+            return addresses
+        return f"{host}:{port_of(int(port), number, self.count)}"
 
     @property
     def device(self) -> torch.device:
@@ -131,7 +173,20 @@ def environment(variables: Mapping[str, str] | None = None, *, ranks: int = 1) -
     if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())
-    return Environment(**(found | own), fields=told, placed=placed)
+    return Environment(**(found | own), fields=told, placed=placed, task=task)
+
+
+_made: Final[dict[tuple[object, ...], list[str]]] = {}
+
+
+def peers_before(told: Environment) -> list[str]:
+    """Return the swarm names of the peers that this process has made; the caller adds the next."""
+    fields = {**told.placed, **told.fields}
+    places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
+    if fields.keys().isdisjoint((*_PLACES, "out")):
+        return []  # Peers without a place from outside cannot be in each other's way.
+    # A forked child starts a new list; the folder's lock keeps it out of its parent's places.
+    return _made.setdefault((os.getpid(), *places), [])
 
 
 def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -175,20 +230,3 @@ def resolve_config(
     filled = told.fill(replace(config or PeerConfig(), **changes))
     # If a peer has several processes, the first one listens.
     return filled if told.rank else take_place(filled)
-
-
-_placed: Final[set[tuple[object, ...]]] = set()
-
-
-def take_once(config: PeerConfig, told: Environment) -> None:
-    """Refuse a second peer of this process in the place that its environment has for one."""
-    if {*told.placed, *told.fields}.isdisjoint((*_PLACES, "out")):
-        return
-    # A forked child may try: the folder's lock keeps it out of its parent's place.
-    place = (os.getpid(), config.id, config.join, config.rendezvous, config.out)
-    if place in _placed:
-        raise ConfigError(
-            "this process has made a peer, and its environment has a place for one: put all models "
-            "into one nn.ModuleDict, or start processes for each"
-        )
-    _placed.add(place)

@@ -4,7 +4,6 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.train import environment
-from rumor.train.runtime.script.cluster import cluster_task, of_peers
 
 # Two processes of the second of three peers.
 RUMOR = {"RUMOR_INDEX": "1", "RUMOR_COUNT": "3", "RUMOR_ID": "mine", "RUMOR_JOIN": "tcp://a:7700"}
@@ -71,7 +70,7 @@ def test_all_processes_of_a_peer_have_its_index_and_id(
 
 
 def test_each_slurm_host_has_one_port_for_each_peer() -> None:
-    (task, _) = (cluster_task(of_peers(each, 2)[0]) for each in SLURM_RANKS)
+    (task, _) = (environment(each, ranks=2).task for each in SLURM_RANKS)
     assert task is not None
     assert [host for host, _ in task.places] == ["node1", "node2", "node3"]
     assert len({port for _, port in task.places}) == 1
