@@ -204,11 +204,14 @@ _ALIKE: Final = (
 )
 
 
-def calibrate(run: LiveRun, *, push_mbit: float | None = None) -> Calibration:
+def calibrate(
+    run: LiveRun, *, network: NetworkConfig | None = None, push_mbit: float | None = None
+) -> Calibration:
     """Derive the settings with which a simulation behaves like a live run.
 
     Args:
         run: The live run, which may still be running.
+        network: Network between the peers, if it was measured.
         push_mbit: Limit of what each peer sends, Mbit/s; None for no limit.
     """
     first = run.peers[0].options
@@ -221,16 +224,21 @@ def calibrate(run: LiveRun, *, push_mbit: float | None = None) -> Calibration:
     # Separate from the rule, so that another p or emission can be typed in their place.
     settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
     waits = requirements_of(rule.make()).waits
-    is_one_machine = all(p.address is None or is_loopback(p.address) for p in run.peers)
-    note = "the network was not measured: lan is a guess (rumor doctor shows how fast links are)"
-    if is_one_machine:
-        note = "all peers ran on one machine: messages take no time"
+    notes = []
+    if network is None:
+        is_one_machine = all(p.address is None or is_loopback(p.address) for p in run.peers)
+        network = PRESETS["ideal" if is_one_machine else "lan"]
+        notes = [
+            "all peers ran on one machine: messages take no time"
+            if is_one_machine
+            else "the network was not measured: lan is a guess (rumor calibrate --join measures it)"
+        ]
     return Calibration(
         source=str(run.folder),
         peers=tuple(_pace(peer, waits=waits) for peer in run.peers),
-        network=PRESETS["ideal" if is_one_machine else "lan"],
+        network=network,
         settings=settings,
-        notes=(note, *_notes(run)),
+        notes=(*notes, *_notes(run)),
     )
 
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting
 from ...sim.config import SimulationConfig
-from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
-from ..live.calibrate import measure
+from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, understanding
+from ..live.calibrate import CalibrateConfig, measure
 from ..reports.console import counted, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import parse_rate
@@ -71,6 +71,7 @@ class AdviseConfig:
 
 @options_of(
     Source(AdviseConfig),
+    Source(CalibrateConfig),
     Source(StudyConfig, only=("out", "resume", "jobs")),
     Source(
         SimulationConfig,
@@ -78,7 +79,7 @@ class AdviseConfig:
         unset=dict.fromkeys(("rule", "topology", "wire"), "compared"),
     ),
     everyday={
-        Panel.MACHINES: ("hosts", "network", "step_s"),
+        Panel.MACHINES: ("hosts", "join", "network", "step_s"),
         Panel.TRAINING: ("task", "stands_for", "steps", "lr", "partition", "target"),
         "Compared by default": ("rule", "topology", "wire"),
         Panel.OUTPUT: ("seeds", "jobs", "out", "resume"),
@@ -106,9 +107,11 @@ def advise(
     peer's own model has reached a loss. It is a study: each finished run is kept. If a machine is
     much slower than the others, all-reduce also runs without it.
 
-    Machines come from a short run, or from a file of `rumor calibrate`:
+    Machines come from a short run, from a file of `rumor calibrate`, or from running peers:
 
     `rumor advise runs/digits`
+
+    `rumor advise --join node-a:7700 --task mytask:cnn`
 
     or from a description, here for a model of 30.8 million parameters whose step takes 0.2 s:
 
@@ -131,13 +134,13 @@ def advise(
     names = {entry.name for entry in fields(SimulationConfig)}
     typed = {name: settings[name] for name in given(ctx) & names}
     if own.hosts is None:
-        fleet = _measured(measured)
-    elif measured is None:
+        fleet = _measured(measured, config_of(CalibrateConfig, settings))
+    elif measured is None and not settings["join"]:
         typed.pop("network", None)
         step_s = typed.pop("step_s", settings["step_s"])
         fleet = read_hosts(own.hosts, step_s=step_s, network=settings["network"])
     else:
-        raise ConfigError("give --hosts, or MEASURED, not both")
+        raise ConfigError("give --hosts, or machines to measure, not both")
     for note in fleet.notes:
         print(f"note: {note}", file=sys.stderr)
     task = str(typed.get("task", fleet.settings.get("task", "digits")))
@@ -173,12 +176,15 @@ def advise(
         )
 
 
-def _measured(measured: Path | None) -> "Calibration":
+def _measured(measured: Path | None, links: CalibrateConfig) -> "Calibration":
     from ...sim.calibration import read_calibration
 
-    if measured is None:
-        raise ConfigError("say which machines: MEASURED or --hosts")
-    return measure(measured) if measured.is_dir() else read_calibration(measured)
+    if measured is None and not links.join:
+        raise ConfigError("say which machines: MEASURED, --join or --hosts")
+    if measured is not None and not measured.is_dir() and not links.join:
+        return read_calibration(measured)
+    with understanding(measured or ", ".join(links.join)):
+        return measure(measured, links)[0]
 
 
 def read_hosts(text: str, *, step_s: float, network: str = "lan") -> "Calibration":

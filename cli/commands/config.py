@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "Declared", "config", "declared_settings", "shown_default
 
 COMMANDS: Final = (
     *("peer", "launch", "run", "simulate"),
-    *("demo", "top", "pull", "stop", "doctor", "study", "advise", "topology"),
+    *("demo", "top", "pull", "stop", "doctor", "study", "calibrate", "advise", "topology"),
 )
 """Commands that have settings."""
 

@@ -1,37 +1,79 @@
-"""``rumor calibrate``: how fast real peers are."""
+"""``rumor calibrate``: how fast real peers and their links are."""
 
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from ...gossip.errors import ConfigError, RumorError
+from ...gossip.specs.parameter import setting
+from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
 from ..run_folder import check_output
 from ..settings.exchange import parse_rate
-from ..settings.options import Json, Panel, options_of
+from ..settings.options import Json, Panel, Source, config_of, options_of
+from .top import observing
 
 if TYPE_CHECKING:
     from ...sim.calibration import Calibration
+    from ...sim.models.network import NetworkConfig
+    from ...sim.results.live_run import LiveRun
+    from ...train.observe.probe import LinkProbe
+    from ...train.observe.view import PeerView, SwarmView
 
-__all__ = ["calibrate", "measure"]
+__all__ = ["CalibrateConfig", "calibrate", "measure", "network_between"]
 
 FILE = "calibration.json"
 
+_NAP_S = 0.5
 
-@options_of()
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateConfig(TrustSettings):
+    """The measurements of running peers."""
+
+    join: tuple[str, ...] = setting(
+        (),
+        "Address of a running peer: measure the links to all peers of its swarm, without joining "
+        "it. May be given several times.",
+        brief="Running peers, whose links to measure.",
+        metavar="HOST:PORT",
+    )
+
+    probe_mb: float = setting(
+        16.0,
+        "Maximum data to send to each peer to measure its link, in millions of bytes.",
+        brief="Data to send over a link, at most.",
+        low=0.1,
+        high=1000,
+    )
+
+    watch_s: float = setting(
+        10.0,
+        "How long to watch the peers of ``join`` for their pace, without a folder, seconds.",
+        brief="How long to measure their pace.",
+        low=1,
+        high=3600,
+    )
+
+
+@options_of(Source(CalibrateConfig))
 def calibrate(
     folder: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="LIVE_DIR",
             help="Folder of `rumor launch`, of one `rumor peer --out`, or a folder with several of "
             "these; the run need not be over.",
             show_default=False,
         ),
-    ],
+    ] = None,
     *,
     out: Annotated[
         Path | None,
@@ -45,30 +87,36 @@ def calibrate(
         ),
     ] = None,
     as_json: Json = False,
+    **settings: Any,
 ) -> None:
     """Measure real peers, for `rumor simulate --from FILE`.
 
-    From LIVE_DIR come the pace of each peer and all settings of the run, but not the speed of its
-    links: `rumor doctor` measures that, and `rumor simulate --network` takes it.
+    From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links are
+    measured, too: running peers answer questions that any stranger may ask. They keep training; no
+    models or weights are transferred. Without LIVE_DIR, paces come from watching these peers.
 
     Predict a run of 4 local peers with another rule:
 
     `rumor calibrate runs/digits -o digits.json`, then
     `rumor simulate --from digits.json --rule allreduce`
 
-    Exit status: 0 if it worked; 1 if the file could not be written; 2 for wrong arguments.
+    Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
+    wrong arguments.
     """
-    path = out or folder / FILE
-    if folder.is_dir():
+    config = config_of(CalibrateConfig, settings)
+    path = out or (folder or Path()) / FILE
+    if folder is None or folder.is_dir():
         from ...train.storage.files import check_writable
 
         check_output(path)
         check_writable(path.parent)
-    found = measure(folder)
+    with understanding(folder or ", ".join(config.join)):
+        found, links = measure(folder, config)
     if as_json:
-        print_json({**found.as_json(), "out": str(path)})
+        told = {"links": [asdict(link) for link in links], "out": str(path)}
+        print_json({**found.as_json(), **told})
     else:
-        _print(found, Console())
+        _print(found, links, Console())
     # Last, since the figures are worth showing also where they cannot be written.
     try:
         found.write(path)
@@ -78,18 +126,104 @@ def calibrate(
         print(f"\nrumor simulate --from {path}")
 
 
-def measure(folder: Path) -> "Calibration":
-    """Read the paces and settings of peers from the folder of a run."""
-    from ...sim.calibration import calibrate as calibrate_run
+def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
+    """Build the network that probes suggest, the same between all peers."""
+    from statistics import median
+
+    from ...sim.models.network import NetworkConfig
+
+    # Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
+    # slowest link gives the bandwidth of an uplink.
+    latency_s = median(link.roundtrip_s for link in links) / 2
+    mean_s = median(link.roundtrip_s_mean for link in links) / 2
+    return NetworkConfig(
+        latency_s=float(f"{latency_s:.4g}"),
+        jitter=float(f"{max(0.0, mean_s / latency_s - 1):.3g}"),
+        bandwidth_mbit=float(f"{min(link.bytes_s for link in links) * 8e-6:.4g}"),
+    )
+
+
+def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
+    """Read the folder of a run, if any, and measure links to running peers, if any.
+
+    Without a folder, their paces are measured, too.
+    """
     from ...sim.results.live_run import read_live_run
 
-    with understanding(folder):
-        run = read_live_run(folder)
-        rate = run.peers[0].options.get("bandwidth")
-        return calibrate_run(run, push_mbit=None if rate is None else parse_rate(rate) * 8e-6)
+    # Before any peer is asked.
+    run = None if folder is None else read_live_run(folder)
+    if not config.join:
+        if run is None:
+            raise ConfigError("name the folder of a run, or give --join with a running peer")
+        return _of_run(run, None), []
+    with observing(config.join, config.key, config.roster) as observer:
+        peers = _training(observer.poll())
+        if not peers:
+            raise RumorError(f"no peer that trains answers at {', '.join(config.join)}")
+        links = []
+        for peer in peers:
+            with observer.probe(peer) as probe:
+                links.append(probe.sound(bytes_max=round(config.probe_mb * 1e6)))
+        network = network_between(links)
+        if run is not None:
+            return _of_run(run, network), links
+        end_s = time.monotonic() + config.watch_s
+        first = {peer.id: peer for peer in _training(observer.poll())}
+        while time.monotonic() < end_s:
+            time.sleep(_NAP_S)
+            peers = _training(observer.poll())
+        return _watched(first, peers, network, ", ".join(config.join)), links
 
 
-def _print(found: "Calibration", console: Console) -> None:
+def _training(view: "SwarmView") -> "list[PeerView]":
+    states = ("training", "waiting")
+    told = [peer for peer in view.peers if peer.source == "self" and peer.address]
+    return [peer for peer in told if peer.state in states]
+
+
+def _watched(
+    first: "dict[str, PeerView]", last: "list[PeerView]", network: "NetworkConfig", source: str
+) -> "Calibration":
+    from ...gossip.protocol.rule import requirements_of
+    from ...gossip.rules.registry import read_rule
+    from ...sim.calibration import Calibration, PeerPace
+
+    paces = []
+    for peer in [peer for peer in last if peer.id in first]:
+        before = first[peer.id]
+        steps, seconds = peer.step - before.step, (peer.uptime_s or 0) - (before.uptime_s or 0)
+        if steps < 1 or seconds <= 0:
+            raise RumorError(f"{peer.id} took no step while it was watched: raise --watch-s")
+        paces.append(PeerPace(id=peer.id, step_s=seconds / steps, steps=steps))
+    if not paces:
+        raise RumorError(f"the peers at {source} ended while they were watched")
+    said = last[0].settings
+    if requirements_of(read_rule(said["rule"]).make()).waits:
+        raise ConfigError(
+            f"under {said['rule']} peers wait for one another, which hides their paces: name the "
+            "folder of the run"
+        )
+    settings: dict[str, Any] = {name: said[name] for name in ("rule", "topology", "wire")}
+    settings["stands_for"] = last[0].figures["model_bytes"] / 4
+    note = f"the task is not known: digits stands for {settings['stands_for']:,.0f} parameters"
+    return Calibration(
+        source=source,
+        peers=tuple(paces),
+        network=network,
+        settings=settings,
+        notes=(f"{note}, unless you name another by --task",),
+    )
+
+
+def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
+    from ...sim.calibration import calibrate as calibrate_run
+
+    rate = run.peers[0].options.get("bandwidth")
+    push_mbit = None if rate is None else parse_rate(rate) * 8e-6
+    return calibrate_run(run, network=network, push_mbit=push_mbit)
+
+
+def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console) -> None:
     table = plain_table("peer", ">step", ">varies by", ">an exchange adds", ">steps seen")
     for peer in found.peers:
         varies = f"{100 * peer.step_s_cv:.2g} %" if peer.step_s_cv else "-"
@@ -97,5 +231,17 @@ def _print(found: "Calibration", console: Console) -> None:
         step = f"{1000 * peer.step_s:.4g} ms"
         table.add_row(Text(peer.id), step, varies, adds, f"{peer.steps:,}")
     console.print(table)
+    if links:
+        table = plain_table("link to", ">round trip, least", ">mean", ">carries")
+        for link in links:
+            table.add_row(
+                Text(link.address.removeprefix("tcp://")),
+                f"{1000 * link.roundtrip_s:.3g} ms",
+                f"{1000 * link.roundtrip_s_mean:.3g} ms",
+                f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
+            )
+        console.print(table)
+    else:
+        console.print("The network was not measured: give --join to do so.")
     for note in found.notes:
         console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)

@@ -93,13 +93,16 @@ REFUSED = {
     ],
     "calibrate": [
         ("nowhere", "which does not exist, is not the folder of a live run"),
+        ("live --join x:", "address 'x:' is malformed"),
+        ("live --join a:1 --probe-mb 0", "probe_mb is 0"),
         ("live -o nowhere/x.json", "name a file in a folder that exists"),
         ("live -o live", "name a file in a folder that exists"),
+        ("", "name the folder of a run, or give --join"),
     ],
     "advise": [
         ("", "say which machines"),
         ("nowhere.json", "nowhere.json cannot be read: No such file"),
-        ("live --hosts a", "not both"),
+        ("--hosts a --join b:1", "not both"),
         ("--hosts a --out mine.toml", "mine.toml is a file: name a new folder"),
         ("--hosts a --seeds 0", "seeds is 0"),
         ("--hosts a@fast", "bandwidth is 'fast'"),

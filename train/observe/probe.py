@@ -42,8 +42,11 @@ _NO_MODEL: Final = b"\xff" * 16
 class LinkProbe:
     """The link from here to one peer and back."""
 
+    address: str
     roundtrip_s: float
     """The shortest of several, seconds: network latency, and little of the peer's own delay."""
+    roundtrip_s_mean: float
+    """The typical time, seconds, with the delays from the peer's own threads."""
     bytes_s: float
     """Bandwidth toward the peer, bytes per second."""
 
@@ -70,14 +73,19 @@ class Probe:
     def __exit__(self, *_: object) -> None:
         self._transport.close()
 
-    def sound(self, *, bytes_max: int = 4 << 20) -> LinkProbe:
+    def sound(self, *, bytes_max: int = 16 << 20) -> LinkProbe:
         """Measure the link, with at most *bytes_max* at a time.
 
         If fewer bytes than that pass in a third of a second, the bandwidth is underestimated.
         """
         self._trip(0)  # The first one connects, which takes longer.
-        roundtrip_s = min(self._trip(0) for _ in range(_TRIPS))
-        return LinkProbe(roundtrip_s=roundtrip_s, bytes_s=self._bytes_s(roundtrip_s, bytes_max))
+        trips = [self._trip(0) for _ in range(_TRIPS)]
+        return LinkProbe(
+            address=self._places[0],
+            roundtrip_s=min(trips),
+            roundtrip_s_mean=sum(trips) / len(trips),
+            bytes_s=self._bytes_s(min(trips), bytes_max),
+        )
 
     def hello(self, schema: Schema) -> tuple[Envelope, Hello]:
         """Return all members that a peer of this *schema* knows, itself first."""

@@ -2,15 +2,21 @@
 
 import errno
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rumor.cli.live.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
+from rumor.train.observe.probe import LinkProbe, Probe
 
+from ...live.relay import Network
 from ...sim.live_folders import leave_run
+from ...train.members import Member, one_of, swarm
 from ..called import called
 from ..commands.test_simulate import Fake
 
@@ -30,6 +36,11 @@ def run(*arguments: str) -> Any:
     return called(*arguments)
 
 
+def link_probe(**changes: Any) -> LinkProbe:
+    fields: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02}
+    return LinkProbe(**fields | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
+
+
 def test_a_live_folder_gives_a_calibration(tmp_path: Path) -> None:
     leave_run(tmp_path / "run", PACES)
     shown = run("calibrate", "run")
@@ -46,7 +57,7 @@ def test_json_has_the_content_and_path_of_the_file(tmp_path: Path) -> None:
     data = json.loads(shown.stdout)
     assert data["out"] == "x.json"
     assert data["settings"]["push_mbit"] == pytest.approx(200.0)
-    assert {key: data[key] for key in data if key != "out"} == json.loads(
+    assert {key: data[key] for key in data if key not in ("out", "links")} == json.loads(
         Path("x.json").read_text()
     )
 
@@ -59,6 +70,14 @@ def test_nothing_is_measured_if_the_file_cannot_be_written(
         "rumor.cli.live.calibrate.measure", lambda *_: pytest.fail("it was measured")
     )
     assert run("calibrate", "run", "-o", "nowhere/x.json").exit_code == 2
+
+
+def test_half_of_a_round_trip_is_the_latency() -> None:
+    fast, slow = link_probe(), link_probe(bytes_s=5e5)
+    network = network_between([fast, slow, fast])
+    assert network.latency_s == pytest.approx(0.01)
+    assert network.jitter == pytest.approx(0.5)
+    assert network.bandwidth_mbit == pytest.approx(4.0)
 
 
 def test_a_simulation_uses_all_measurements(
@@ -97,6 +116,52 @@ def test_options_replace_the_corresponding_values_of_the_file(
     run("simulate", "--from", "run/calibration.json", "--set=plot=false", *options)
     (config,) = requests
     assert {name: getattr(config, name) for name in expected} == expected
+
+
+@pytest.fixture
+def peer(tmp_path: Path) -> Iterator[Member]:
+    """A peer that steps every few milliseconds until the test is over."""
+    with swarm(one_of(tmp_path / "swarm", "ada", 1), at_once=True) as (found,):
+        yield found
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_slow_link_is_measured_as_slow(peer: Member) -> None:
+    with closing(Network()) as network:
+        network.addresses["ada"] = peer.address
+        address = network.toward("me", "ada")
+        network.limit("ada", 5e5)
+        for way in network.ways():
+            way.delay_s = 0.02
+        with Probe(address) as probe:
+            found = probe.sound(bytes_max=200_000)
+    assert found.roundtrip_s >= 0.04
+    assert found.bytes_s < 6e5
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_measured_links_combine_with_the_paces_of_a_folder(tmp_path: Path, peer: Member) -> None:
+    leave_run(tmp_path / "run", PACES)
+    shown = run("calibrate", "run", "--join", peer.address, "--probe-mb", "1")
+    assert shown.exit_code == 0, shown.stderr
+    found = read_calibration("run/calibration.json")
+    assert len(found.peers) == 4
+    assert found.network.latency_s > 0 and found.network.bandwidth_mbit is not None
+    assert "link to" in shown.stdout
+    assert found.notes == ()
+
+
+@pytest.mark.live
+def test_without_a_folder_running_peers_are_watched(peer: Member) -> None:
+    options = ["--probe-mb", "1", "--watch-s", "1"]
+    shown = run("calibrate", "--join", peer.address, *options)
+    assert shown.exit_code == 0, shown.stderr
+    found = read_calibration("calibration.json")
+    assert [each.id for each in found.peers] == ["ada"] and found.peers[0].steps > 0
+    assert found.settings["rule"] == "gosgd" and found.settings["stands_for"] == 32
+    assert "digits stands for 32 parameters" in shown.stdout
 
 
 def test_measurements_are_shown_even_if_they_cannot_be_saved(

@@ -8,7 +8,7 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim.calibration import calibrate
-from rumor.sim.models.network import PRESETS
+from rumor.sim.models.network import PRESETS, NetworkConfig
 from rumor.sim.results.live_run import read_live_run
 
 from ..live_folders import leave_peer, leave_run, rows_of
@@ -130,9 +130,12 @@ def test_the_pace_excludes_waiting_for_other_peers(
 
 def test_a_network_that_was_not_measured_is_called_a_guess(tmp_path: Path) -> None:
     run = read_live_run(leave_run(tmp_path / "run", PACES))
-    found = calibrate(run, push_mbit=200.0)
+    found = calibrate(run)
     assert found.network == PRESETS["ideal"]
     assert found.notes == ("all peers ran on one machine: messages take no time",)
+    network = NetworkConfig(latency_s=0.01)
+    found = calibrate(run, network=network, push_mbit=200.0)
+    assert (found.network, found.notes) == (network, ())
     assert found.settings["push_mbit"] == 200.0
     leave_peer(tmp_path / "ada", rows_of(0.1), address="tcp://10.0.0.5:7700")
     found = calibrate(read_live_run(tmp_path / "ada"))

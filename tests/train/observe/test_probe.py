@@ -1,14 +1,8 @@
 """Estimates of a link's bandwidth, from the round trips of messages of several sizes."""
 
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from rumor.train.observe.probe import Probe
-
-from ...live.relay import Network
-from ..members import one_of, swarm
 
 
 @pytest.mark.parametrize("held_up", [[0], [1], [0, 3], [4, 5]])
@@ -26,18 +20,3 @@ def test_a_delayed_message_does_not_lower_the_bandwidth_estimate(
     probe = Probe.__new__(Probe)
     assert probe._bytes_s(0.001, 1 << 30) == pytest.approx(1e9, rel=1e-3)
     assert sent == sorted(sent)
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_slow_link_is_measured_as_slow(tmp_path: Path) -> None:
-    with swarm(one_of(tmp_path, "ada", 1), at_once=True) as (peer,), closing(Network()) as network:
-        network.addresses["ada"] = peer.address
-        address = network.toward("me", "ada")
-        network.limit("ada", 5e5)
-        for way in network.ways():
-            way.delay_s = 0.02
-        with Probe(address) as probe:
-            found = probe.sound(bytes_max=200_000)
-    assert found.roundtrip_s >= 0.04
-    assert found.bytes_s < 6e5
