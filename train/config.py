@@ -429,6 +429,16 @@ class PeerConfig(
         "base.",
     )
 
+    stuck_s: float | None = setting(
+        None,
+        "For a peer of several processes: how long it may take no step before it hands its weight "
+        "on and ends, seconds, as an operation that all of them take part in may hang. Choose more "
+        "than the longest evaluation takes, and less than the time after which the process group "
+        "ends the process.",
+        low=0,
+        otherwise="for ever",
+    )
+
     checkpoint: CheckpointConfig | None = setting(
         None,
         "Where and how often to write checkpoints.",

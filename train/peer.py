@@ -268,7 +268,8 @@ class Peer:
             segments.extend(shared.segments)
             self._vector.refresh = group.refresh
             group.version, group.outlook = lambda: self._vector.version, self.stats
-            group.on_failure, group.on_idle = self._stop.set, self._give_up
+            group.on_failure, group.on_stuck = self._stop.set, self._give_up
+            group.stuck_s = self.config.stuck_s
             return self.id, shared.places(self._vector.layout), shared.names()
 
         self.id, places, names = group.call("Peer()", make)
@@ -884,12 +885,15 @@ class Peer:
         act = shutdown.leave_or_warn if quietly else shutdown.leave
         act(runtime, self.config.leave_s, self._pace_s)
 
-    def _give_up(self) -> None:
-        """Leave, with the model as it was last read, while this process hangs in its own code."""
+    def _give_up(self, is_stuck: bool) -> None:
+        """Leave, and end the process if it *is_stuck*."""
+        # The model is the one last read: this process may hang in an operation with others.
         with self._leaving:
             runtime = self._runtime
             if runtime is not None and not self._left and runtime.is_sound:
                 self._leave(quietly=True)
+        if is_stuck:
+            os._exit(1)
 
     def _running(self) -> PeerRuntime:
         if self._runtime is None:

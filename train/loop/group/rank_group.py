@@ -104,8 +104,10 @@ class RankGroup:
         """The last outlook of the leader."""
         self.on_failure: Callable[[], object] = lambda: None
         """Called once on another thread when a process has failed; ends the leader's waiting."""
-        self.on_idle: Callable[[], object] = lambda: None
-        """Called once on another thread when a process has failed and the leader makes no calls."""
+        self.on_stuck: Callable[[bool], object] = lambda _: None
+        """Called once on another thread when the leader makes no calls any more: because a process
+        has failed (False), or for *stuck_s* seconds (True)."""
+        self.stuck_s: float | None = None
         self._connections = list(connections)
         self._calls: list[str] = []
         self._caller: int | None = None  # the thread that makes the call
@@ -124,6 +126,7 @@ class RankGroup:
         self._failure = ""
         self._told: BaseException | None = None
         self._failed_s = self._moved_s = time.monotonic()
+        self._is_training = self._is_asking = False
         self._replies: dict[int, Any] = {}
         self._lock = threading.Lock()
         _connected.update(connections)
@@ -177,6 +180,7 @@ class RankGroup:
         self.shown = self.shown if outlook is None else outlook
         told = result if for_followers is None else for_followers(result)
         self._tell(_Message(_DONE, name, (told, outlook), self._caught))
+        self._is_training |= name == "step"
         return result
 
     def refresh(self, *, everything: bool = False) -> None:
@@ -230,7 +234,7 @@ class RankGroup:
             self._replies.clear()
         self._tell(_Message(kind, self._calls[0], content))
         reply = self.handlers[kind](content if own is None else own)
-        self._has_asked = True
+        self._moved_s, self._is_asking, self._has_asked = time.monotonic(), True, True
         started_s, others = time.monotonic(), range(1, self.size)
         while not self._failure and len(self._replies) < len(others):
             for rank in others:
@@ -238,6 +242,7 @@ class RankGroup:
                     self._replies[rank] = posted.content
             _nap(started_s)
         replies = [reply, *map(self._replies.get, others)]
+        self._is_asking, self._moved_s = False, time.monotonic()
         self._require_all()
         return replies
 
@@ -267,8 +272,8 @@ class RankGroup:
             each.close()
         # They refer to the peer, which refers to this.
         self.handlers = {}
-        self.version, self.outlook = lambda: 0, lambda: None
-        self.on_failure = self.on_idle = lambda: None
+        self.version, self.outlook, self.on_stuck = lambda: 0, lambda: None, lambda _: None
+        self.on_failure = lambda: None
 
     @property
     def _caught(self) -> int | None:
@@ -406,11 +411,18 @@ class RankGroup:
                 self._replies[rank] = message.content
 
     def _watch(self) -> None:
-        if self._calls or not self._failure or self._gave_up or self._is_over:
+        now, is_outside = time.monotonic(), not self._calls
+        if self._gave_up or self._is_over:
             return
-        if time.monotonic() - max(self._failed_s, self._moved_s) > _GRACE_S:
-            self._gave_up = True
-            self.on_idle()
+        if self._failure:
+            if is_outside and now - max(self._failed_s, self._moved_s) > _GRACE_S:
+                self._gave_up = True
+                self.on_stuck(False)
+        elif self.stuck_s is not None and self._is_training and (is_outside or self._is_asking):
+            if now - self._moved_s > self.stuck_s:
+                self._gave_up = True
+                self._note_failure(f"no step within {self.stuck_s:g} s")
+                self.on_stuck(True)
 
 
 def _portable(error: BaseException) -> BaseException:

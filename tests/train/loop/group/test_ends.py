@@ -20,7 +20,7 @@ from rumor.train.observe.observer import Observer
 from rumor.train.observe.stop import SwarmStop
 
 from ....waiting import LIMIT_S
-from .processes import layers, nodes, spread
+from .processes import layers, nodes, spread, values_of
 
 pytestmark = [pytest.mark.live, pytest.mark.extended]
 
@@ -134,6 +134,28 @@ def test_a_killed_leader_ends_the_other_processes(tmp_path: Path) -> None:
         os.kill(first[0][1], signal.SIGKILL)
         _, error, _ = node.receive(1)
         assert error
+
+
+def hang(rank: int, send: Send, *, kind: str, join: str) -> None:
+    model = spread(layers(0), kind)
+    config = PeerConfig(id="node", rule=GoSGD(p=0.5), join=join, stuck_s=2.0, leave_s=60.0)
+    with Peer(model, config) as peer:
+        peer.step()
+        send("trains")
+        if rank == 1:
+            time.sleep(1000)
+        values_of(model)  # waits for the other rank
+
+
+def test_a_hanging_collective_operation_ends_the_peer(tmp_path: Path) -> None:
+    with nodes() as make:
+        plain = make("plain", until_stopped, tmp_path / "plain", name="plain")
+        (address, _), *_ = plain.receive_all()
+        node = make("fsdp", hang, tmp_path / "node", join=address)
+        assert node.receive_all() == ["trains"] * 2
+        node.processes[0].join()
+        assert node.processes[0].exitcode == 1
+        assert [plain.receive(), plain.receive()] == ["trains", "has all"]
 
 
 def differ(rank: int, send: Send, *, kind: str, how: str) -> None:

@@ -15,7 +15,7 @@ from rumor.gossip import TrainingError
 from rumor.train.loop.group import rank_group
 from rumor.train.loop.group.rank_group import RankGroup
 
-from ....waiting import LIMIT_S
+from ....waiting import LIMIT_S, until
 
 # Longer than the space for a message on the board.
 LONG = 1 << 17
@@ -183,3 +183,14 @@ def test_parts_of_a_process_that_has_ended_are_not_awaited(
     assert outcome == [None, None] and group.failed.wait(LIMIT_S)
     # The end may be noticed before the first command, or by it.
     assert before in ([], ["written"])
+
+
+def test_an_idle_leader_is_reported_as_stuck(make_group: Callable[..., Group]) -> None:
+    group, reports = make_group(), list[bool]()
+    group.leader.on_stuck, group.leader.stuck_s = reports.append, 0.05
+    following = group.follow("step")
+    group.leader.call("step", lambda: None)
+    following[0].result(LIMIT_S)
+    until(lambda: reports == [True])
+    with pytest.raises(TrainingError, match=r"no step within 0\.05 s"):
+        group.leader.call("step", lambda: None)
