@@ -17,6 +17,7 @@ what was decided so far is computed first.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -35,28 +36,32 @@ from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
 from ..train.faults.schedule import KINDS, Fault, check_faults, read_faults, resolve
+from ..train.tasks.data import n_samples_of
+from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
-from .batched.schedule import Deciding, Ending, Progress, Scheduler, Window
+from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
 from .batched.steppers.engines import alone
-from .batched.steppers.stepper import Failure
+from .batched.steppers.stepper import Failure, Failures
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
-from .kernel.fast_path.choice import takes_fast_path, verify_against_protocol
+from .kernel.fast_path.choice import must_compile, takes_fast_path, verify_against_protocol
 from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, worker_names
+from .kernel.program import Level
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
 from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
+from .results.figures import describe_cost
 from .results.measure import Curves
 from .results.progress import Watch
 from .results.run import Run, summarize
@@ -105,6 +110,10 @@ _PREFETCH_STEPS_MIN = 4_000
 
 # In the second step all have received from all that they need.
 _STEPS_TRIED = 2
+
+# How long steps are tried for an estimate of a run's time, and how many samples a measurement.
+_TRIAL_S = 0.3
+_SAMPLES_TRIED = 64
 
 
 class Simulation:
@@ -191,13 +200,75 @@ class Simulation:
             raise TrainingError(next(iter(fleet.halts.values())))
         return memory_gib
 
+    def cost(self) -> Cost | None:
+        """Estimate time and memory by a trial, whose values are discarded; None without a model."""
+        estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
+        values = self._make_values()
+        if isinstance(values, VectorRows):
+            return None
+        try:
+            steps_per_s = self._try_steps(values)
+            few = values_of.with_test(values.task, _SAMPLES_TRIED)
+            assert isinstance(few, Task)
+            trial = Models(values.rows, values.stepper, Failures(), few, workers_tested=1)
+            began_s = time.perf_counter()
+            trial.evaluate_workers()
+            measured_s = time.perf_counter() - began_s
+        finally:
+            values.rows.threads.close()
+        if steps_per_s is None:
+            return None
+        # A measurement evaluates the merged model and single workers' models.
+        samples = (1 + values.workers_tested) * n_samples_of(values.task.test)
+        lasts_s = self._steps_expected / len(self.ids) * self.config.step_s
+        times = 2 + int(lasts_s / self._every_s())
+        return Cost(
+            steps=self._steps_expected,
+            steps_per_s=steps_per_s,
+            measuring_s=times * samples * measured_s / n_samples_of(few.test),
+            # Activations of many workers at once may take more than their values.
+            memory_gib=max(estimated_gib, values_of.peak_rss_mib() / 1024),
+            engine=self.engine.name,
+            engine_why=self.engine.why,
+        )
+
+    def _try_steps(self, values: Models) -> float | None:
+        """Return how many steps of all workers are decided and computed in a second."""
+        scheduler = self._scheduler(values, ())
+        scheduler.next_window()
+        began_s = time.perf_counter()
+        window = scheduler.next_window()
+        decided_s = time.perf_counter() - began_s
+        levels = [] if window is None else [level for level in window.levels if level.workers]
+        if window is None or not levels:
+            return None
+        # A level of a large model may take minutes.
+        n = min(2 * self._cores, len(levels[0].workers))
+        columns = {name: getattr(levels[0], name)[:n] for name in ("workers", "steps", "orders")}
+        few, taken = Level(**columns), n
+        # A worker's first step also makes what it trains with.
+        values.stepper.take(few)
+        began_s = time.perf_counter()
+        values.stepper.take(few)
+        taken_s = time.perf_counter() - began_s
+        if taken_s / n * len(levels[0].workers) < _TRIAL_S:
+            values.stepper.take(levels[0])
+            taken, began_s = 0, time.perf_counter()
+            for level in levels[1:] or levels:
+                values.stepper.take(level)
+                taken += len(level.workers)
+                taken_s = time.perf_counter() - began_s
+                if taken_s > _TRIAL_S:
+                    break
+        return 1 / (taken_s / taken + decided_s / window.steps)
+
     def run(
         self, stops: Sequence[Stop], started_s: float, progress: Callable[[Progress], None] | None
     ) -> Run:
         """Run once; raise `Failure` if a worker's values become non-finite."""
         config, values, curves = self.config, self._make_values(), Curves()
         ending: Ending | None = None
-        watch = Watch(partial(self.progress, curves), started_s, progress)
+        watch = Watch(partial(self._progress, curves), started_s, progress)
         scheduler = self._scheduler(values, stops)
         try:
             for window in self._prefetched(scheduler):
@@ -362,8 +433,12 @@ class Simulation:
         ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
         return min((end for end in ends if end is not None), default=None)
 
-    def progress(self, curves: Curves, steps: int, time_s: float, wall_s: float) -> Progress:
-        """Return the progress after that many steps."""
+    def at_start(self) -> Progress:
+        """Progress before anything is computed."""
+        compiles = self._is_fast and must_compile()
+        return replace(self._progress(Curves(), 0, 0.0, 0.0), compiles=compiles)
+
+    def _progress(self, curves: Curves, steps: int, time_s: float, wall_s: float) -> Progress:
         evaluation = curves.evaluation
         return Progress(
             steps=steps,
@@ -410,8 +485,10 @@ def simulate(
         config: All settings; defaults if None.
         model: Makes the model to train, for which *settings* then also have fields of `Task`:
             ``train`` and ``test``, and where the defaults do not fit, functions such as ``loss``,
-            ``accuracy`` or ``optimizer``.
-        progress: Called once all settings are valid, after each window, and each second within one.
+            ``accuracy`` or ``optimizer``. The estimated time and memory are printed on stderr,
+            unless *progress* gets them.
+        progress: Called once all settings are valid, with the estimated `Cost`, after each window,
+            and each second within one.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
@@ -428,6 +505,7 @@ def simulate(
     """
     if model is not None:
         settings["task"] = _task_of(model, settings)
+        progress = progress or _print_cost
     known = [field.name for field in fields(SimulationConfig)]
     for name in settings:
         if name not in known:
@@ -464,13 +542,22 @@ def _task_of(model: Callable[[], nn.Module], settings: dict[str, Any]) -> Task:
     return Task(model=model, **own)
 
 
+def _print_cost(progress: Progress) -> None:
+    if progress.cost is not None:
+        print(describe_cost(progress.cost), file=sys.stderr, flush=True)
+
+
 def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
     """Run, and rerun with those workers stopped whose values became non-finite."""
     simulation = Simulation(config)
     simulation.check(rehearse=False)
     if progress is not None:
-        progress(simulation.progress(Curves(), 0, 0.0, 0.0))
+        progress(simulation.at_start())
     _ = simulation.engine
+    if progress is not None:
+        # Steps may change random states that belong to the process.
+        with kept_random_state():
+            progress(replace(simulation.at_start(), cost=simulation.cost()))
     started_s = time.perf_counter()
     stops: list[Stop] = []
     while True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ...sim.results.figures import describe, describe_run, duration
+from ...sim.results.figures import describe, describe_cost, describe_run, duration
 from .console import plain_table, print_path, print_rows, progress_on
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ def display_on(
         def show(progress: "Progress") -> None:
             done = part(progress, time_s)
             left = time_left(done, progress.wall_s)
-            display(progress.wall_s, done, reached(progress, left))
+            notes = [] if progress.cost is None else [Text(describe_cost(progress.cost))]
+            if progress.compiles and not notes:
+                notes = [Text("compiling once for later runs, then trying a few steps")]
+            display(progress.wall_s, done, reached(progress, left), *notes)
 
         yield show
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
+from rumor.sim.batched.schedule import Cost, Progress
 from rumor.train import Task, load_task
 from rumor.train.storage.environment import processor
 
@@ -100,9 +101,15 @@ def measured(model: str, workers: int, lasts_s: float = _LASTS_S) -> Mapping[str
     """Simulate for about *lasts_s* seconds with two measurements, and return the summary; None if
     it does not fit into memory."""
     settings = {"task": task_of(model), "workers": workers, "tested": 64, "workers_tested": 0}
+    costs: list[Cost] = []
+
+    def note(progress: Progress) -> None:
+        if progress.cost is not None:
+            costs.append(progress.cost)
+
     try:
-        rate = simulate(steps=2, eval_every=2, **settings).summary["steps_per_s"]
-        steps = max(2, round(lasts_s * rate / workers))
+        simulate(steps=2, progress=note, **settings)
+        steps = max(2, round(lasts_s * costs[0].steps_per_s / workers))
         return simulate(steps=steps, eval_every=steps, **settings).summary
     except ConfigError:
         return None

@@ -19,7 +19,7 @@ from ..kernel.plan import FleetPlan, Traffic
 from ..kernel.program import Level
 
 __all__ = [
-    *("Deciding", "Ending", "Progress", "Reading", "Scheduler", "WeightUnits", "Window"),
+    *("Cost", "Deciding", "Ending", "Progress", "Reading", "Scheduler", "WeightUnits", "Window"),
     *("as_units", "in_proportion"),
 ]
 
@@ -248,3 +248,27 @@ class Progress:
     """Loss of the merged model at the last measurement; None before it, or without one."""
     accuracy: float | None
     """Accuracy of the merged model, as for `loss`."""
+    compiles: bool = False
+    """True if machine code has to be compiled first, which takes some ten seconds, once."""
+    cost: "Cost | None" = None
+    """Estimated time and memory, in the last report before the first step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Time and memory of a run, estimated by a trial of some steps."""
+
+    steps: int
+    """Optimizer steps of all workers together, about."""
+    steps_per_s: float
+    """Rate of all workers together, without measurements."""
+    measuring_s: float
+    """Wall-clock time of all measurements, seconds."""
+    memory_gib: float
+    engine: str
+    engine_why: str
+
+    @property
+    def wall_s(self) -> float:
+        """Wall-clock time of the run, seconds."""
+        return self.steps / self.steps_per_s + self.measuring_s

@@ -1,15 +1,19 @@
 """The figures of a simulation in words: its settings, its results, and their meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gossip.rules.registry import parts_of_spec
 from ...gossip.weight import from_units
 from ...gossip.wire.formats import NATIVE
 
+if TYPE_CHECKING:
+    from ..batched.schedule import Cost
+
 __all__ = [
     "Row",
     "describe",
+    "describe_cost",
     "describe_faults",
     "describe_run",
     "describe_world",
@@ -130,6 +134,20 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{max(1.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
+
+
+def describe_cost(cost: "Cost") -> str:
+    """Say what a run will take."""
+    parts = [
+        f"about {duration(cost.wall_s)} and {cost.memory_gib:.1f} GiB",
+        f"{cost.steps:,} steps at {cost.steps_per_s:,.0f} a second",
+        f"engine {cost.engine} ({cost.engine_why})",
+    ]
+    # Shorter measurements are worth no advice.
+    if cost.measuring_s > max(10.0, cost.wall_s / 2):
+        several = f"measurements take {duration(cost.measuring_s)} of it"
+        parts.append(f"{several}, less with eval_every, tested and workers_tested")
+    return "; ".join(parts)
 
 
 def named(items: Sequence[str], most: int = 5) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -309,11 +310,27 @@ def test_a_model_with_data_runs_like_its_task(
     settings: dict[str, Any] = {"workers": 4, "steps": 6, "seed": 1, "lr": 0.1, "p": 0.5}
     data: dict[str, Any] = {"train": TensorDataset(*OWN), "test": OWN}
     by_model = simulate(model=Net, **data, **settings)
+    assert re.fullmatch(
+        r"about \d+ (s|min) and \d\.\d GiB; 24 steps at [\d,]+ a second; engine loop \(.*\)\n",
+        capsys.readouterr().err,
+    )
     task = Task(model=Net, loss=functional.cross_entropy, accuracy=fraction_right, **data)
     by_task = simulate(task=task, **settings)
     for name in ("digest", "accuracy", "task"):
         assert by_model.summary[name] == by_task.summary[name]
     assert by_model.summary["task"] == "Net" and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("train", [Noisy(), TensorDataset(torch.ones(9, 3), torch.arange(9) % 4)])
+def test_estimating_the_cost_of_a_run_changes_no_bit(train: Any) -> None:
+    settings: dict[str, Any] = {"workers": 3, "steps": 4, "batch_size": 4, "workers_tested": 1}
+    reports: list[Progress] = []
+    run = simulate(model=Net, train=train, test=Noisy(), progress=reports.append, **settings)
+    (cost,) = (progress.cost for progress in reports if progress.cost is not None)
+    assert (cost.steps, cost.engine) == (12, run.summary["engine"])
+    assert cost.wall_s > cost.measuring_s > 0 and 0 < cost.memory_gib < 64
+    quiet = simulate(task=Task(model=Net, train=train, test=Noisy()), **settings)
+    assert run.summary["digest"] == quiet.summary["digest"]
 
 
 def test_functions_belong_to_the_task_and_numbers_are_settings() -> None:

@@ -23,6 +23,7 @@ from .fleet import (
 __all__ = [
     "STEPS_VERIFIED",
     "ScheduleMismatchError",
+    "must_compile",
     "takes_fast_path",
     "unsupported_reason",
     "verify_against_protocol",
@@ -92,6 +93,15 @@ def _is_dense(topology: Topology, n: int) -> bool:
         if left < 0:
             return True
     return False
+
+
+def must_compile() -> bool:
+    """Return True if the fast path has to be compiled first, since no earlier run has cached it."""
+    # Numba is slow to import.
+    from .compiler import is_kept
+    from .decisions.exchanges import advance
+
+    return not is_kept(advance)
 
 
 STEPS_VERIFIED = 2_000

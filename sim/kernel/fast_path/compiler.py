@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["compiled", "compiled_once"]
+__all__ = ["compiled", "compiled_once", "is_kept"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -41,3 +41,11 @@ def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
         return made
 
     return compile
+
+
+def is_kept(function: Any) -> bool:
+    """Return True if a function of `compiled_once` need not be compiled in this process."""
+    if function.signatures:
+        return True
+    folder = function.stats.cache_path
+    return folder is not None and any(Path(folder).glob(f"*{function.py_func.__qualname__}*.nbi"))

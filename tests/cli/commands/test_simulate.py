@@ -1,9 +1,11 @@
 """``rumor simulate``: its errors, its output, the files it keeps, and how it ends."""
 
+import io
 import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ import pytest
 
 import rumor.sim
 from rumor.cli.commands.simulate import complaint
-from rumor.cli.reports.simulation import part, reached, time_left
+from rumor.cli.reports.simulation import display_on, part, reached, time_left
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
-from rumor.sim.batched.schedule import Progress
-from rumor.sim.results.figures import describe_run
+from rumor.sim.batched.schedule import Cost, Progress
+from rumor.sim.results.figures import describe_cost, describe_run
 from rumor.sim.results.run import Run
 from rumor.sim.storm import STORMS
 
@@ -208,6 +210,14 @@ def test_progress_reports_the_start_and_extra_steps() -> None:
     assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")
 
 
+def test_compilation_in_the_first_run_is_announced_at_once() -> None:
+    stream = io.StringIO()
+    with display_on(stream, "digits on 4 workers") as show:
+        show(Progress(0, 400, 0.0, 0.0, None, None, compiles=True))
+        lines = stream.getvalue().splitlines()
+    assert lines[1:] == ["compiling once for later runs, then trying a few steps"]
+
+
 def test_a_real_run_has_the_documented_keys_and_can_be_loaded() -> None:
     words = "--task quadratic -n 4 --steps 40 --set p=0.5 --set eval_every=10 --topology ring"
     result = simulate(*words.split(), "--out", "run", "--json", "--set=plot=false")
@@ -247,6 +257,7 @@ def test_a_model_in_a_file_can_be_simulated(own_model: None) -> None:
     result = simulate("mynet.py:make", "-n", "3", "--steps", "4", "--json", "--set=plot=false")
     assert result.exit_code == 0, result.stderr
     assert "make on 3 workers" in result.stderr
+    assert "GiB; 12 steps at " in result.stderr and "engine dense" in result.stderr
     summary = json.loads(result.stdout)
     assert (summary["task"], summary["optimizer"], summary["lr"]) == ("mynet.py:make", "SGD", 0.01)
     assert summary["accuracy"] is not None
@@ -270,6 +281,25 @@ def test_an_invalid_model_is_reported_in_one_or_two_lines(
     error = result.stderr[result.stderr.index("error: ") :]
     assert (result.exit_code, result.stdout) == (status, "") and message in error
     assert error.count("\n") <= 2
+
+
+def test_the_estimated_cost_of_a_run_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    cost = Cost(
+        steps=60_000,
+        steps_per_s=100.0,
+        measuring_s=0.0,
+        memory_gib=0.71,
+        engine="loop",
+        engine_why="asked for",
+    )
+    description = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
+    assert describe_cost(cost) == description
+    assert "measurements take 2.2 h of it, less with eval_every, tested" in describe_cost(
+        replace(cost, measuring_s=8000.0)
+    )
+    with display_on(sys.stderr, "mine") as show:
+        show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
+    assert description in capsys.readouterr().err
 
 
 def test_a_run_reserves_its_own_new_folder_from_the_start(

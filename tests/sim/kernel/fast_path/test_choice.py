@@ -92,3 +92,8 @@ def test_auto_uses_the_fast_path_if_that_pays() -> None:
     assert choice.takes_fast_path("compiled", plan, 100)
     assert not choice.takes_fast_path("protocol", plan, 10**6)
     assert not choice.takes_fast_path("auto", plan_of(8, rule="adpsgd"), 10**6)
+
+
+def test_the_fast_path_is_compiled_once() -> None:
+    run_of("compiled")
+    assert not choice.must_compile()
