@@ -41,13 +41,6 @@ class ShareSettings:
         "sending each other the same.",
     )
 
-    exact: bool = setting(
-        False,
-        "Keep each share until it is settled, and mix back what was not accepted: this conserves "
-        "the weighted mean of all models, not weight alone. Costs the memory of the shares in "
-        "flight; float32 only.",
-    )
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolConfig(ShareSettings):
@@ -184,8 +177,7 @@ class ProtocolConfig(ShareSettings):
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not parse_wire(self.wire).is_native and self.exact:
-            raise ConfigError(f"wire is {self.wire!r}: with exact it must be {NATIVE}")
+        parse_wire(self.wire)
         if not self.frame_bytes_min <= self.frame_bytes <= self.frame_bytes_max:
             raise ConfigError(
                 f"frame_bytes is {self.frame_bytes}: it must be from {self.frame_bytes_min} to "

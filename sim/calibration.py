@@ -199,7 +199,7 @@ _ALIKE: Final = (
     *("task", "steps", "total_steps", "lr", "lr_schedule", "optimizer", "momentum", "precision"),
     *("batch_size", "partition", "seed"),
     *("topology", "rule"),
-    *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "exact", "timing"),
+    *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "timing"),
     "eval_every",
 )
 

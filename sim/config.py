@@ -300,7 +300,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
             wire=self.wire,
             shards_per_push=self.shards_per_push,
             shard_order=self.shard_order,
-            exact=self.exact,
             bandwidth_bytes_s=rate,
             shared_memory=False,
             **timing(self.timing),

@@ -33,7 +33,7 @@ SIMULATED: Final[list[dict[str, Any]]] = [
     ),
     *(
         test_exactness.SETTINGS | test_exactness.CASES[name]
-        for name in ("bfloat16", "topk shards", "exact", "pairs")
+        for name in ("bfloat16", "topk shards", "pairs")
     ),
     test_fleet_faults_run.SETTINGS,
 ]

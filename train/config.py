@@ -482,7 +482,7 @@ class PeerConfig(
     def _check_rule(self, rule: Rule) -> None:
         """Check that the rule works with the settings for shards, mixing, wire and topology."""
         protocol = self.protocol
-        require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
+        require_fit(rule, protocol.wire, self.shards)
         if protocol.shards_per_push > self.shards:
             raise ConfigError(
                 f"shards_per_push is {protocol.shards_per_push}: there are {self.shards} shards"

@@ -25,7 +25,6 @@ __all__ = [
     "Meet",
     "Mix",
     "Part",
-    "Reclaim",
     "Release",
     "Send",
     "Snapshot",
@@ -100,14 +99,6 @@ class Release:
     snapshot: SnapshotId
     abandoned: bool = False
     """True if a neighbor considered dead may still read it: its memory must not be reused."""
-
-
-@frozen
-class Reclaim:
-    """Mix back the values of a push that was not accepted: ``x += fraction * (snapshot - x)``."""
-
-    snapshot: SnapshotId
-    fraction: float
 
 
 @frozen
@@ -221,7 +212,6 @@ class Halt:
 
 Effect = (
     Entry
-    | Reclaim
     | Send
     | Greet
     | Dismiss

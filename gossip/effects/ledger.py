@@ -8,7 +8,7 @@ from ..errors import LocalProtocolError
 from ..types import Incarnation, PeerId, frozen, frozen_keywords
 from ..weight import shown
 
-__all__ = ["NO_DECISION", "Account", "Audit", "Entry", "Kind", "Outstanding", "audit"]
+__all__ = ["NO_DECISION", "Account", "Audit", "Entry", "Kind", "Life", "Outstanding", "audit"]
 
 Life = tuple[PeerId, Incarnation]
 

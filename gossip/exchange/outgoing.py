@@ -11,11 +11,9 @@ from typing import Final
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Reclaim
 from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
-from ..weight import mixing_fraction
 from ..wire.messages import Ack, Chunk, Offer, Push, Query
 from .flow_control import LinkEstimator, RateLimiter, patience_s, window_bytes
 from .transfer import EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
@@ -26,16 +24,13 @@ _NEVER = float("inf")
 
 # Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
 _PUSHED, _SETTLED, _LENT = Kind.PUSHED, Kind.SETTLED, EscrowState.LENT
-_WHOLE, _ACK, _BOOK = EscrowEvent.WHOLE, EscrowEvent.ACK, EscrowEvent.BOOK
+_WHOLE, _ACK = EscrowEvent.WHOLE, EscrowEvent.ACK
 
 EXCUSED_AFTER = 2
 """Unanswered queries after which a receiver is excused: one query may be lost, and one answer."""
 
 DOUBLINGS_MAX = 10
 """Most unanswered queries after each of which the timeout doubles."""
-
-# Times ``dead_s``. Each receiver that does not return would occupy a model's memory for good.
-_VALUES_KEPT = 10
 
 _MEMORY_RETRY_S = 60.0
 
@@ -156,13 +151,6 @@ class Outbox:
             if now >= transfer.deadline_s:
                 self._on(transfer, EscrowEvent.TIMEOUT, now)
 
-    def reclaim(self, weight: int, now: float) -> None:
-        """Mix back the values of returned shares into a model of this *weight*."""
-        returning = [t for t in self.transfers.values() if t.state is EscrowState.RETURNING]
-        for transfer in returning:
-            self._on(transfer, EscrowEvent.STEP, now, weight)
-            weight += transfer.offer.escrow - transfer.accepted
-
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
     ) -> bool:
@@ -270,8 +258,7 @@ class Outbox:
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
-        # In exact mode its values may be returned.
-        if transfer.snapshot and not self._config.exact:
+        if transfer.snapshot:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
 
@@ -289,48 +276,23 @@ class Outbox:
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
-    def _take_answer(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        escrow = transfer.offer.escrow
-        # An answer to a share that was not sent can only refuse it.
-        if accepted > (escrow if transfer.state >= _LENT else 0):
-            raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
-        transfer.accepted = accepted
-        comes_back = accepted < escrow and transfer.peer not in self.renounced
-        if self._config.exact and comes_back and transfer.snapshot:
-            return EscrowEvent.VALUES_BACK
-        return _BOOK
-
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
         transfer.is_unanswered = False
-        if self._config.exact and transfer.snapshot:
-            transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
-        else:
-            self._let_go(transfer, now, 0)
-
-    def _let_go(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = _NEVER
-        if transfer.snapshot:
-            is_lent = transfer.state in (EscrowState.LENT, EscrowState.LENT_STRANDED)
-            self._snapshot_refs.remove(transfer.snapshot, abandoned=is_lent)
+        if transfer.snapshot:  # it is lent
+            self._snapshot_refs.remove(transfer.snapshot, abandoned=True)
             transfer.snapshot = 0
 
     def _recover(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.FOUND, transfer)
         self._ask(transfer, now, 0)
 
-    def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        # Values may change only between two steps: the weight waits for them.
-        transfer.deadline_s = _NEVER
-        self._release_link(transfer)
-
-    def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
-        back = transfer.offer.escrow - transfer.accepted
-        self._log.emit(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
-        self._close(transfer, now, 0)
-
-    def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        offer, accepted = transfer.offer, transfer.accepted
+    def _settle(self, transfer: OutgoingTransfer, now: float, accepted: int) -> None:
+        offer = transfer.offer
+        # An answer to a share that was not sent can only refuse it.
+        if accepted > (offer.escrow if transfer.state >= _LENT else 0):
+            raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         receiver, renounced = (transfer.peer, transfer.incarnation), transfer.peer in self.renounced
         self._forget(transfer)
         self._log.record(Entry(_SETTLED, accepted, *receiver, offer.seq))
@@ -384,7 +346,7 @@ def _ignored(*events: EscrowEvent) -> _Row:
 
 _NOT_SENT: Final[_Row] = {
     **dict.fromkeys(
-        [_E.ACK, _E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._take_answer, _S.DECIDED)
+        [_E.ACK, _E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._settle, _S.SETTLED)
     ),
     **_ignored(_E.PENDING, _E.LEAVING),
 }
@@ -392,9 +354,9 @@ _NOT_SENT: Final[_Row] = {
 
 def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
     return {
-        _E.ACK: (Outbox._take_answer, _S.DECIDED),
+        _E.ACK: (Outbox._settle, _S.SETTLED),
         _E.PENDING: (Outbox._wait_on, here),
-        _E.UNSENT: (Outbox._take_answer, _S.DECIDED),
+        _E.UNSENT: (Outbox._settle, _S.SETTLED),
         _E.TIMEOUT: (Outbox._ask, here),
         _E.LEAVING: (Outbox._ask, here),
         _E.DIED: (Outbox._strand, stranded),
@@ -405,9 +367,8 @@ def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
 
 def _stranded(here: EscrowState, back: EscrowState) -> _Row:
     return {
-        _E.ACK: (Outbox._take_answer, _S.DECIDED),
-        _E.UNSENT: (Outbox._take_answer, _S.DECIDED),
-        _E.TIMEOUT: (Outbox._let_go, here),
+        _E.ACK: (Outbox._settle, _S.SETTLED),
+        _E.UNSENT: (Outbox._settle, _S.SETTLED),
         _E.HEARD: (Outbox._recover, back),
         _E.HEARD_GONE: (Outbox._ask_gone, here),
         _E.LATER_INCARNATION: (Outbox._write_off, _S.WRITTEN_OFF),
@@ -426,14 +387,14 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
     _S.OFFERED: {
         _E.GO_ON: (Outbox._stream, _S.STREAMING),
         _E.GRANT: (Outbox._take_credit, _S.STREAMING),
-        _E.TIMEOUT: (Outbox._take_answer, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._settle, _S.SETTLED),
         **_NOT_SENT,
     },
     _S.STREAMING: {
         _E.GO_ON: (Outbox._stream, _S.STREAMING),
         _E.ALL_SENT: (Outbox._await, _S.SENT),
         _E.GRANT: (Outbox._take_credit, _S.STREAMING),
-        _E.TIMEOUT: (Outbox._take_answer, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._settle, _S.SETTLED),
         **_NOT_SENT,
     },
     _S.LENT: {
@@ -443,15 +404,6 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
     _S.SENT: _sent(_S.SENT, _S.STRANDED),
     _S.STRANDED: _stranded(_S.STRANDED, _S.SENT),
     _S.LENT_STRANDED: _stranded(_S.LENT_STRANDED, _S.LENT),
-    _S.DECIDED: {
-        _E.BOOK: (Outbox._close, _S.SETTLED),
-        _E.VALUES_BACK: (Outbox._keep, _S.RETURNING),
-    },
-    _S.RETURNING: {
-        _E.STEP: (Outbox._mix_back, _S.SETTLED),
-        **_ignored(_E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
-        **_ignored(_E.DIED, _E.LATER_INCARNATION),
-    },
 }
 
 TRANSITIONS: Final = {

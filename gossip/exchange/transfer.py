@@ -29,10 +29,6 @@ class EscrowState(IntEnum):
     STRANDED = auto()
     """Sent, and its receiver is considered dead."""
     LENT_STRANDED = auto()
-    DECIDED = auto()
-    """The accepted amount is known: passed through at once."""
-    RETURNING = auto()
-    """Decided, but values are returned and will be mixed back at the next step."""
     SETTLED = auto()
     """The part that was not accepted is the sender's again."""
     WRITTEN_OFF = auto()
@@ -40,7 +36,7 @@ class EscrowState(IntEnum):
 
 
 class EscrowEvent(IntEnum):
-    """Events of an outgoing share. The first seven result from the sender's own actions."""
+    """Events of an outgoing share. The first four result from the sender's own actions."""
 
     WHOLE = auto()
     """The share is small enough for one message."""
@@ -49,12 +45,6 @@ class EscrowEvent(IntEnum):
     GO_ON = auto()
     """Credit or the link is available: the transfer may continue."""
     ALL_SENT = auto()
-    BOOK = auto()
-    """Weight alone is returned, or nothing."""
-    VALUES_BACK = auto()
-    """Values are also returned (exact mode)."""
-    STEP = auto()
-    """Values may be changed now."""
     GRANT = auto()
     ACK = auto()
     PENDING = auto()
@@ -97,7 +87,6 @@ class OutgoingTransfer:
     questions: int = 0
     is_unanswered: bool = False
     """True if its receiver left two queries unanswered."""
-    accepted: int = 0
 
     @property
     def uses_credit(self) -> bool:

@@ -239,9 +239,6 @@ class Leaving:
         if self._phase < Phase.FINISHED:
             return
         self.due_s = float("inf")
-        if self._phase >= Phase.LEAVING:
-            # The rule will not be called again, and these values are not trained on any more.
-            self._state.reclaim(now)
         # No peer settles anything with a stale incarnation.
         open_ones = 0 if self._state.is_stale else self._state.in_flight()
         if self._phase is Phase.FINISHED and self._agreement.is_over and not open_ones:

@@ -82,7 +82,7 @@ class Protocol:
         clock: Mapping[PeerId, int] | None = None,
     ) -> None:
         config, rng = config or ProtocolConfig(), cache(rng)
-        require_fit(rule, config.wire, schema.shards, exact=config.exact)
+        require_fit(rule, config.wire, schema.shards)
         requirements = requirements_of(rule)
         self._is_open = not requirements.fixed_members
         if requirements.staged_max > config.staged_max:
@@ -255,8 +255,6 @@ class Protocol:
                 if state.requirements.fixed_members
                 else state.table.lockstep_total()
             )
-        if state.config.exact and not self.agreement.compares:
-            state.reclaim(now)
         if phase < _TRAINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)

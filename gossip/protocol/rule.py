@@ -78,7 +78,7 @@ class Requirements:
     staged_max: int = 0
     """Shares that a peer must be able to stage, if the configuration allows fewer."""
     whole: bool = True
-    """True if it combines whole vectors: no shards, no ``topk``, and nothing can be mixed back."""
+    """True if it combines whole vectors: no shards, and no ``topk``."""
     lossless: bool = False
     plain_sgd: bool = False
     """True if the optimizer must be SGD without momentum, ``x <- x - lr g``."""
@@ -136,7 +136,7 @@ def outstanding_max_of(rule: Rule) -> int:
     return int(rule.outstanding_max) * (requirements.shards if requirements.overlaps else 1)
 
 
-def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
+def require_fit(rule: Rule, wire: str, shards: int) -> None:
     """Check that a rule can work with shares of this kind."""
     requirements, format = requirements_of(rule), parse_wire(wire)
     most = REGISTERS_MAX if requirements.whole else 1
@@ -148,11 +148,6 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
     if requirements.whole and shards > 1:
         raise ConfigError(
             f"shards is {shards}: rule {rule.name!r} works on whole vectors; {_OTHERWISE}"
-        )
-    if requirements.whole and exact:
-        raise ConfigError(
-            f"exact is {exact}: rule {rule.name!r} does not push weight with its values; "
-            f"{_OTHERWISE}"
         )
     if requirements.whole and not (format.is_dense or requirements.bare):
         raise ConfigError(f"wire is {wire!r}: rule {rule.name!r} needs every number; {_OTHERWISE}")

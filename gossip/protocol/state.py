@@ -252,10 +252,6 @@ class State:
             shard, peer = front
             self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
 
-    def reclaim(self, now: float) -> None:
-        for shard_state in self.busy_shards:
-            shard_state.outbox.reclaim(shard_state.weight, now)
-
     @property
     def lacks_memory(self) -> bool:
         return self.is_full or (self.is_bounded and self.gave)

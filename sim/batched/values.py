@@ -157,7 +157,7 @@ def prepare(
 ) -> PreparedRun:
     """Build what all starts share, and check that it can run."""
     rule = config.rule_spec.make()
-    require_fit(rule, config.wire, config.shards, exact=config.exact)
+    require_fit(rule, config.wire, config.shards)
     if not isinstance(task, VectorTask):
         return _of_models(config, task, tuple(ids), rule, lasting=lasting)
     return _of_vectors(config, task, tuple(ids), rule, lasting=lasting)

@@ -1,4 +1,4 @@
-"""The invariants that hold after every event, whatever the network did (PROTOCOL: I1 to I7), for
+"""The invariants that hold after every event, whatever the network did (PROTOCOL: I1 to I6), for
 every shard by itself."""
 
 from collections import Counter, deque
@@ -11,7 +11,7 @@ import numpy as np
 from ...gossip import ProtocolConfig, audit
 from ...gossip.effects import effects as fx
 from ...gossip.effects import events
-from ...gossip.effects.ledger import Account, Entry, Kind
+from ...gossip.effects.ledger import Account, Entry, Kind, Life
 from ...gossip.protocol.leave import widest_distance
 from ...gossip.types import PeerId, ShareId
 from ...gossip.weight import in_units
@@ -21,9 +21,11 @@ from .peers import FuzzPeer, Peers
 from .trace import canonical, tell
 from .vector import Values
 from .violation import LIVENESS, Violation
-from .weighted_sum import Life, Push, WeightedSum
 
 __all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
+
+_Push = tuple[Life, Life, int, int]
+"""Sender, receiver, number, shard."""
 
 # How far outside the hull of all models a model may lie.
 _ROUNDING: Final = 1e-9
@@ -44,11 +46,11 @@ class _Pushes:
     def __init__(self, seen: Counter[str], dead: Collection[Life]) -> None:
         self._seen = seen
         self._dead = dead
-        self._pushed: dict[Push, int] = {}
-        self._swarms: dict[Push, bytes] = {}
-        self._decided: dict[Push, int] = {}
-        self._given_up: set[Push] = set()
-        self.streamed: set[Push] = set()
+        self._pushed: dict[_Push, int] = {}
+        self._swarms: dict[_Push, bytes] = {}
+        self._decided: dict[_Push, int] = {}
+        self._given_up: set[_Push] = set()
+        self.streamed: set[_Push] = set()
         """Pushes of which a frame was sent."""
 
     def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
@@ -95,7 +97,7 @@ class _Pushes:
                 if entry.kind is Kind.WRITTEN_OFF and self._decided.get(mine):
                     self._seen["written off what was accepted"] += 1
 
-    def _check_decision(self, push: Push, weight: int, whom: tuple[PeerId, ...]) -> None:
+    def _check_decision(self, push: _Push, weight: int, whom: tuple[PeerId, ...]) -> None:
         pushed = self._pushed.get(push)
         if pushed is None:
             raise Violation("I2", f"decided what was never pushed: {_named(push)}", whom)
@@ -110,7 +112,7 @@ class _Pushes:
             raise Violation("I3", f"accepted after it was taken back: {_named(push)}", whom)
 
 
-def _named(push: Push) -> str:
+def _named(push: _Push) -> str:
     (sender, life), (receiver, later), seq, shard = push
     return f"push {seq} of shard {shard} from {sender}/{life} to {receiver}/{later}"
 
@@ -130,7 +132,6 @@ class Invariants:
         self._keeps_hulls = peers.hulls
         self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
-        self.weighted_sum = WeightedSum() if peers.hulls and peers.config.exact else None
         self.seen: Counter[str] = Counter()
         # Not the accounts that the protocols keep in memory: those are compared with these.
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
@@ -155,7 +156,7 @@ class Invariants:
 
     @property
     def digest(self) -> str:
-        """Fingerprint of every event and effect so far (I6); empty without digests."""
+        """Fingerprint of every event and effect so far (I5); empty without digests."""
         return self._digest.hexdigest() if self._digest else ""
 
     @property
@@ -179,8 +180,6 @@ class Invariants:
             raise Violation("order", f"{life} lives twice", (life[0],))
         self.ledgers[life] = host.ledgers
         self._hosts[life] = host
-        if self.weighted_sum is not None:
-            self.weighted_sum.opened(life, host.vector, host.ledgers)
 
     def died(self, host: FuzzPeer) -> None:
         """Drop an incarnation that died silently."""
@@ -190,8 +189,6 @@ class Invariants:
         self._within = False
         self.dead.add(life)
         del self._hosts[life]
-        if self.weighted_sum is not None:
-            self.weighted_sum.died(life)
         if life in self._copies.values():
             self.seen["donor lost in mid-join"] += 1
         self._stale.update(range(len(host.ledgers)))
@@ -218,13 +215,8 @@ class Invariants:
                 self._sent(host.life, envelope)
             case fx.Mix() | fx.Combine() | fx.Exchange():
                 self._moved = True
-            case fx.Reclaim():
-                self._moved = True
-                self.seen["mixed back"] += 1
-            case fx.Release(snapshot, abandoned):
+            case fx.Release(_, abandoned):
                 self.seen["abandoned"] += abandoned
-                if self.weighted_sum is not None:
-                    self.weighted_sum.released(host.life, snapshot)
             case events.Joined():
                 self._copies.pop(host.life, None)
                 self.seen["join by copy"] += 1
@@ -249,23 +241,17 @@ class Invariants:
                 self.seen["recovered"] += 1
 
     def _recorded(self, host: FuzzPeer, entry: Entry, cause: object) -> None:
-        life, weighted_sum = host.life, self.weighted_sum
-        ledger, self._wrote = host.ledgers[entry.shard], True
+        life, ledger, self._wrote = host.life, host.ledgers[entry.shard], True
         self._stale.add(entry.shard)
         self._pushes.check(life, entry, host.protocol.swarm)
         ledger.apply(entry)
         if ledger.weight < 0:
             raise Violation("I2", f"{life[0]} holds less than nothing", (life[0],))
-        if entry.kind is Kind.PUSHED and weighted_sum is not None:
-            push = life, (entry.peer, entry.incarnation), entry.seq, entry.shard
-            weighted_sum.pushed(push, *host.vector.latest(entry.shard))
         self._pushes.written(life, entry, host.protocol.phase, cause)
         if entry.kind is Kind.FOUNDED:
             x, swarm = host.vector.x, host.protocol.swarm
             low, high = self._hulls.get(swarm, (x, x))
             self._hulls[swarm] = np.minimum(low, x), np.maximum(high, x)
-        if weighted_sum is not None:
-            weighted_sum.entry(life, entry)
 
     def _sent(self, life: Life, envelope: Envelope) -> None:
         to = envelope.destination, envelope.destination_incarnation
@@ -316,8 +302,6 @@ class Invariants:
             for host in self._hosts.values():
                 _check_accounts(host)
         self._audit()
-        if self.weighted_sum is not None:
-            self.weighted_sum.check()
 
     def _merged(self, host: FuzzPeer) -> None:
         """Check that the peers that a peer agrees with are as close as it reports."""
@@ -334,7 +318,7 @@ class Invariants:
                 models = [host.vector.x.tolist(), other.vector.x.tolist()]
                 if (apart := widest_distance(models)) > ProtocolConfig().merge_tolerance:
                     what = f"{host.id} has merged, and {other.id} is {apart:.2g} apart"
-                    raise Violation("I7", what, (host.id, other.id))
+                    raise Violation("I6", what, (host.id, other.id))
 
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer that closes in good order owes nothing and keeps nothing."""
@@ -342,7 +326,7 @@ class Invariants:
         self.compare()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
-        # A share that was read from memory, or must be mixed back, is kept until it is settled.
+        # A share that was read from memory is kept until it is settled.
         if len(host.vector.snapshots) > _outstanding(host) + len(host.protocol.state.kept):
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # Weight that a leaving peer had stranded may be found, and be handed on, before it closes.

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...gossip import ProtocolConfig, Rule
-from ...gossip.effects.ledger import Account
+from ...gossip.effects.ledger import Account, Life
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.state import Neighbors
 from ...gossip.types import Incarnation, PeerId
 from ...topology.hashing import key, uniform
 from ..kernel.worker import Worker
 from .vector import SIZE, Values, Vector
-from .weighted_sum import Life
 
 __all__ = ["FuzzPeer", "Pace", "Peers", "chain", "complete", "ring", "spread"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, StaleIncarnation
-from ...gossip.effects.ledger import Account
+from ...gossip.effects.ledger import Account, Life
 from ...gossip.errors import RemoteProtocolError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of, shards_of
@@ -33,7 +33,6 @@ from .peers import FuzzPeer, Pace, Peers
 from .trace import tell
 from .vector import Payload, Values, Vector, schema_of
 from .violation import Violation
-from .weighted_sum import Life
 
 __all__ = ["CALM", "FuzzSwarm"]
 
@@ -279,10 +278,6 @@ class FuzzSwarm:
     def decided(self, worker: Worker, cause: object) -> None:
         peer = self._peer = self.peers[worker.id]
         self._cause, self._body = cause, None
-        if worker.crash_point is not None and self.invariants.weighted_sum is not None:
-            # Checked now, since after the crash an earlier error could not be told from one of the
-            # crash.
-            self.invariants.weighted_sum.check()
         if type(cause) is not Envelope:
             self.invariants.happened(self.fleet.clock.now, peer.life, str(cause), None)
             return
@@ -326,7 +321,7 @@ class FuzzSwarm:
         """Do nothing: memory does not matter here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (fx.Snapshot, fx.Release, fx.Reclaim, fx.Mix, fx.Combine, fx.Drop)
+        of_values = (fx.Snapshot, fx.Release, fx.Mix, fx.Combine, fx.Drop)
         return {
             **dict.fromkeys(of_values, lambda w, effect, _: self.peers[w.id].vector.apply(effect)),
             fx.Exchange: self._exchange,

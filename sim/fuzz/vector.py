@@ -50,7 +50,6 @@ class Taken(NamedTuple):
 
     payload: Payload
     form: Form
-    shard: int
 
 
 class Vector:
@@ -88,16 +87,12 @@ class Vector:
             case fx.Snapshot(id, register, form, shard):
                 _require(id not in self.snapshots, "a snapshot's number was used twice")
                 payload = bytearray(self._bytes_of(register, form, shard))
-                self.snapshots[id] = Taken(payload, form, shard)
+                self.snapshots[id] = Taken(payload, form)
             case fx.Release(snapshot, abandoned):
                 released = self.snapshots.pop(snapshot).payload
                 # NaN, as reused memory would be. An abandoned one may still be read.
                 if not abandoned:
                     released[:] = b"\xff" * len(released)
-            case fx.Reclaim(snapshot, fraction):
-                taken = self.snapshots[snapshot]
-                # Local buffers and the anchor were not given away.
-                self._mix(taken.payload, fraction, Form(taken.form.wire), taken.shard)
             case fx.Stage():
                 self._stage(effect, message)
             case fx.Mix(share, fraction, form):
@@ -139,11 +134,6 @@ class Vector:
         _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
         self.staged[attach.share] = memoryview(memory).toreadonly()
         self._forms[attach.share] = attach.form
-
-    def latest(self, shard: int) -> tuple[SnapshotId, Values]:
-        """Return the last snapshot of a shard, and its values."""
-        snapshot = max(id for id, taken in self.snapshots.items() if taken.shard == shard)
-        return snapshot, self._numbers(self.snapshots[snapshot].payload, Form(), shard)
 
     def is_finite(self, inspect: fx.Inspect) -> bool:
         """True if all registers of a staged share are finite."""

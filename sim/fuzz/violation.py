@@ -13,7 +13,7 @@ class Violation(RumorError):
     """An invariant does not hold.
 
     Args:
-        invariant: Its name: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``,
+        invariant: Its name: ``I1`` to ``I6`` (PROTOCOL), ``liveness``, ``leak``, ``clock``,
             ``order`` for a call of the core out of order, or ``error`` where the core raised one.
         what: What was found instead.
         peers: The peers concerned; empty for no particular one.

@@ -48,7 +48,6 @@ class EffectExecutor:
         self._handlers: dict[type, Handler] = {
             fx.Snapshot: self._snapshot,
             fx.Release: lambda w, e, _: program.let_go(w.snapshots.pop(e.snapshot)),
-            fx.Reclaim: lambda w, e, _: program.mix(w.index, w.snapshots[e.snapshot], e.fraction),
             fx.Attach: self._attach,
             fx.Inspect: self._inspect,
             fx.Measure: self._measure,
@@ -105,7 +104,7 @@ class EffectExecutor:
                 if effect.snapshot is not None and envelope.frame_bytes:
                     sent = worker.snapshots.get(effect.snapshot)
                     if sent is None:
-                        # The network refused an earlier part, and the share was reclaimed.
+                        # The network refused an earlier part, and the share came back.
                         continue
                 self._send(worker, envelope, sent)
             elif type(effect) is fx.Stage:

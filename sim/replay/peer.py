@@ -200,8 +200,6 @@ class PeerReplay:
                     self._tensors.take(effect)
             case fx.Release():
                 self._tensors.release(effect)
-            case fx.Reclaim():
-                self._tensors.reclaim(effect)
             case fx.Send():
                 self._hand_over(effect)
             case fx.Stage(share, offset_bytes) if call.method == "receive":

@@ -23,7 +23,6 @@ from rumor.gossip.errors import ConfigError, DecodeError, RemoteProtocolError, R
         ({"bandwidth_bytes_s": 0.0}, "bandwidth_bytes_s is 0.0: it must be above 0"),
         ({"shard_order": "backwards"}, "shard_order is 'backwards': it must be round-robin or"),
         ({"wire": "int4"}, "unknown wire 'int4', did you mean 'int8'"),
-        ({"wire": "int8", "exact": True}, "wire is 'int8': with exact it must be float32"),
         ({"query_s_max": 0.1}, "query_s_max is 0.1: it must be at least 0.25"),
     ],
 )

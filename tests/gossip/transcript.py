@@ -9,7 +9,6 @@ from rumor.gossip.effects.effects import (
     Meet,
     Mix,
     Part,
-    Reclaim,
     Release,
     Send,
     Snapshot,
@@ -41,8 +40,6 @@ def line_of(what: Effect | Event | Envelope) -> str:
             return f"snapshot {id} of {_part(named, shard)}{_form(form)}"
         case Release(id, abandoned):
             return f"release snapshot {id}" + (", abandoned" if abandoned else "")
-        case Reclaim(id, fraction):
-            return f"mix back snapshot {id}, fraction {fraction:.4g}"
         case Stage(share, offset, size):
             return f"stage {_share(share)} at {offset} of {size}"
         case Attach(share, segment):

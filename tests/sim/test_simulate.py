@@ -124,7 +124,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
     ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
     ({"wire": "topk:2"}, "fraction=2: it must be in"),
-    ({"wire": "int8", "exact": True}, "with exact"),
     ({"shards": 3, "shards_per_push": 4, "task": "digits"}, "shards_per_push is 4: it must be fr"),
     ({"shards": 100_000, "task": "digits"}, "shards is 100000: it must be from 1 to"),
     ({"shards": 2, "task": "consensus"}, "shards is 2: it must be from 1 to 1"),

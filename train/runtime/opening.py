@@ -195,7 +195,6 @@ def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
         "topology": config.topology,
         "wire": protocol.wire,
         "shards": str(config.shards),
-        "exact": str(protocol.exact).lower(),
         "gossip_s": f"{protocol.gossip_s:g}",
         "suspect_s": f"{protocol.suspect_s:g}",
         "dead_s": f"{protocol.dead_s:g}",

@@ -56,7 +56,6 @@ from ...gossip.effects.effects import (
     Inspect,
     Measure,
     Mix,
-    Reclaim,
     Send,
     Snapshot,
     Stage,
@@ -418,8 +417,6 @@ class PeerRuntime:
                         store.combine(effect)
                     case Exchange():
                         store.exchange(effect)
-                    case Reclaim():
-                        store.reclaim(effect)
                     case Drop(share):
                         store.pop(share)
                     case Wait(_, missing):

@@ -36,7 +36,6 @@ from ...gossip.effects.effects import (
     Exchange,
     Measure,
     Mix,
-    Reclaim,
     Release,
     Send,
     Snapshot,
@@ -248,14 +247,6 @@ class TensorStore:
             if taken.marks:
                 self._held.append((taken.marks, taken.host))
 
-    def reclaim(self, effect: Reclaim) -> None:
-        """Mix back what a receiver has not accepted."""
-        # A snapshot that is not finite was never sent whole, and the values it was taken from are
-        # not finite either.
-        if (taken := self._usable(effect.snapshot)) is not None:
-            # Local buffers and the anchor are not part of what was given away.
-            self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
-
     def _usable(self, snapshot: SnapshotId, stop_bytes: float = math.inf) -> Taken | None:
         taken = self._snapshots.get(snapshot)
         # The thread that failed to copy one knows.
@@ -379,17 +370,14 @@ class TensorStore:
         staged = self.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
-        self._mix(staged.payload, staged.segment, effect.fraction, effect.form, staged.shard)
-
-    def _mix(self, payload: Payload, segment: str, fraction: float, form: Form, shard: int) -> None:
-        parts = self._vector.parts
+        payload, form, shard, parts = staged.payload, effect.form, staged.shard, self._vector.parts
         if parts is not None and isinstance(payload, Tensor) and not form.copy:
-            segment = segment or self._vector.memory.segments.name_of(payload)
-            if parts.mix(payload, segment, fraction, self._vector.plan(form, shard)):
+            segment = staged.segment or self._vector.memory.segments.name_of(payload)
+            if parts.mix(payload, segment, effect.fraction, self._vector.plan(form, shard)):
                 return
         self._vector.refresh()
         with self._lock:
-            marks = self._vector.mix(payload, fraction, form, shard)
+            marks = self._vector.mix(payload, effect.fraction, form, shard)
         if marks:
             self._held.append((marks, payload))
 

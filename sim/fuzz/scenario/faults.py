@@ -136,8 +136,8 @@ _DRAWS: Mapping[str, _Draw] = {
 """Draws by kind of fault; other kinds come with one of these."""
 
 
-def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ...]:
-    """Draw all faults before `FAULTS_S`, in order of time; *diverge* lets parameters diverge."""
+def draw_faults(rng: Random, peers: _Peers) -> tuple[Fault, ...]:
+    """Draw all faults before `FAULTS_S`, in order of time."""
 
     def drawn(kind: str) -> list[Fault]:
         at_s = _rounded_s(rng.uniform(0.0, FAULTS_S))
@@ -148,7 +148,7 @@ def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ..
     for kind in RANDOM_KINDS:
         faults += drawn(kind) if rng.random() < 0.5 else []
     others = [kind for kind in _DRAWS if kind not in RANDOM_KINDS]
-    kinds = [kind for kind in others if rng.random() < 0.45 and (diverge or kind != "diverge")]
+    kinds = [kind for kind in others if rng.random() < 0.45]
     kinds += [kind for kind in _FREQUENT if kind in kinds]
     for _ in range(int(rng.integers(0, 13)) if kinds else 0):
         faults += drawn(kinds[int(rng.integers(len(kinds)))])

@@ -95,12 +95,12 @@ def _more_rules(scenario: Scenario, rng: Random) -> _Changes:
         return {}
     # Rules that wait would only refuse peers that are not founders.
     founders = scenario.founders if rule == "adpsgd" else len(scenario.peers)
-    return {"rule": rule, "shards": 1, "founders": founders, "config": {"exact": False}}
+    return {"rule": rule, "shards": 1, "founders": founders}
 
 
 def _formats(scenario: Scenario, rng: Random) -> _Changes:
     wire, rule = _pick(rng, ("bfloat16", "float16", "int8", "topk:0.3")), scenario.rule
-    is_left = rng.random() >= 0.25 or scenario.config.exact or rule == "allreduce"
+    is_left = rng.random() >= 0.25 or rule == "allreduce"
     if is_left or (wire.startswith("topk") and rule in _WHOLE):
         return {}
     return {"config": {"wire": wire}}
@@ -124,12 +124,7 @@ def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
     rule = _pick(rng, OUTER)
     if rng.random() >= 0.15:
         return {}
-    return {"rule": rule, "shards": 1, "config": _of_whole_vectors(scenario) | _faster(scenario)}
-
-
-def _of_whole_vectors(scenario: Scenario) -> _Changes:
-    # Rules that work on whole vectors have no weights.
-    return {"exact": False} | _dense(scenario)
+    return {"rule": rule, "shards": 1, "config": _dense(scenario) | _faster(scenario)}
 
 
 def _dense(scenario: Scenario) -> _Changes:
@@ -162,7 +157,7 @@ def _segments(scenario: Scenario, rng: Random) -> _Changes:
     """Draw the rule whose peers share a segment of memory."""
     if rng.random() >= 0.04:
         return {}
-    return {"rule": "seasgd", "shards": 1, "config": _of_whole_vectors(scenario)}
+    return {"rule": "seasgd", "shards": 1, "config": _dense(scenario)}
 
 
 def _machines(scenario: Scenario, rng: Random) -> _Changes:
@@ -170,7 +165,7 @@ def _machines(scenario: Scenario, rng: Random) -> _Changes:
     machines = int(rng.integers(1, 4))
     if rng.random() >= 0.04:
         return {}
-    config = _of_whole_vectors(scenario) | _faster(scenario)
+    config = _dense(scenario) | _faster(scenario)
     return {"rule": "hybrid", "machines": machines, "shards": 1, "config": config}
 
 
@@ -201,7 +196,6 @@ _SWARM: Mapping[str, _Option] = {
         "config": _pick(rng, _WIDE_FRAMES if scenario.size == WIDE else _NARROW_FRAMES)
     },
     "shards": _shards,
-    "exact": lambda scenario, rng: {"config": {"exact": rng.random() < 0.25}},
     "bandwidth": lambda scenario, rng: {
         "config": {"bandwidth_bytes_s": _pick(rng, (None, None, None, 300.0, 2000.0))}
     },
@@ -263,7 +257,7 @@ def draw(
             scenario = scenario.changed(**option(scenario, stream(seed, "torture", name)))
     if faults is None:
         rng = stream(seed, "torture", "faults")
-        faults = draw_faults(rng, scenario.peers, diverge=not scenario.config.exact)
+        faults = draw_faults(rng, scenario.peers)
         for name, aim in AIMS.items():
             if name not in without:
                 faults = aim(stream(seed, "torture", name), scenario.peers, faults)

@@ -60,7 +60,6 @@ def unsupported_reason(plan: FleetPlan) -> str:
         (plan.fault_plan is not None, "there are faults"),
         (plan.attacks, "workers lie"),
         (plan.schema.shards > 1, "models travel in shards"),
-        (protocol.exact, "shares are kept until they are settled"),
         (
             is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes,
             "a model does not fit into one frame",

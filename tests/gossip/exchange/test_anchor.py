@@ -181,27 +181,26 @@ OF_DIFFERENCES = {"choco", "sparseloco"}
 
 
 @pytest.mark.parametrize(
-    ("wire", "shards", "exact", "fitting"),
+    ("wire", "shards", "fitting"),
     [
-        ("float32", 1, False, {*RULES}),
-        ("bfloat16", 1, False, AVERAGING),
-        ("int8", 1, False, AVERAGING),
-        ("topk:0.1", 1, False, BY_WEIGHT | OF_DIFFERENCES),
-        ("topk2bit:0.1", 1, False, OF_DIFFERENCES),
-        ("float32", 2, False, BY_WEIGHT),
-        ("float32", 1, True, BY_WEIGHT),
+        ("float32", 1, {*RULES}),
+        ("bfloat16", 1, AVERAGING),
+        ("int8", 1, AVERAGING),
+        ("topk:0.1", 1, BY_WEIGHT | OF_DIFFERENCES),
+        ("topk2bit:0.1", 1, OF_DIFFERENCES),
+        ("float32", 2, BY_WEIGHT),
     ],
 )
-def test_rules_refuse_incompatible_wires_shards_and_exact_mode(
-    wire: str, shards: int, exact: bool, fitting: set[str]
+def test_rules_refuse_incompatible_wires_and_shards(
+    wire: str, shards: int, fitting: set[str]
 ) -> None:
     for name in RULES:
         rule = make_rule(name)
         if name in fitting:
-            require_fit(rule, wire, shards, exact=exact)
+            require_fit(rule, wire, shards)
         else:
             with pytest.raises(ConfigError, match=f"rule '{name}'"):
-                require_fit(rule, wire, shards, exact=exact)
+                require_fit(rule, wire, shards)
 
 
 def test_a_peer_refuses_a_rule_that_does_not_fit_its_wire() -> None:

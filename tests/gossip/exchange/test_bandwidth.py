@@ -83,10 +83,10 @@ def test_shards_share_the_bandwidth() -> None:
     assert found == [("b", shard, index) for shard in (0, 1) for index in range(4)]
 
 
-@pytest.mark.parametrize("end", ["refused", "exact", "dead", "restarted", "unsent"])
+@pytest.mark.parametrize("end", ["refused", "dead", "restarted", "unsent"])
 def test_a_finished_share_releases_the_link(end: str) -> None:
     slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if end == "dead" else {}
-    scene = Scene(replace(SLOW_FRAMES, exact=end == "exact", **slow)).founded("a", "b", "c")
+    scene = Scene(replace(SLOW_FRAMES, **slow)).founded("a", "b", "c")
 
     scene.push("a", "bc")
     scene.tell("b", "a", Grant(1, 64))

@@ -1,6 +1,5 @@
 """The outbox follows the transition table for each pair of state and event."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,14 +31,13 @@ def label(member: EscrowState | EscrowEvent) -> str:
 class Rig:
     """An outbox that holds a founder's weight, with half of it in flight to b in a given state."""
 
-    def __init__(self, state: EscrowState, *, exact: bool = False) -> None:
-        config = replace(WIDE, exact=exact or state is EscrowState.RETURNING)
+    def __init__(self, state: EscrowState) -> None:
         self.account = Account("a", 1)
         self.log = EffectLog(self.account, b"schema", b"swarm", [])
         self.log.record(Entry(Kind.FOUNDED, ONE))
         self.snapshot_refs = SnapshotRefs(self.log)
         rate_limiter = RateLimiter(1e9)
-        self.outbox = Outbox(config, self.log, {}, rate_limiter, self.snapshot_refs)
+        self.outbox = Outbox(WIDE, self.log, {}, rate_limiter, self.snapshot_refs)
         if state is EscrowState.QUEUED:
             rate_limiter.acquire((0, "c"))
         self._push(state)
@@ -49,10 +47,9 @@ class Rig:
             EscrowState.STREAMING: [(EscrowEvent.GRANT, 16)],
             EscrowState.STRANDED: [(EscrowEvent.DIED, 0)],
             EscrowState.LENT_STRANDED: [(EscrowEvent.DIED, 0)],
-            EscrowState.RETURNING: [(EscrowEvent.ACK, 0)],
         }.get(state, []):
             self.outbox._on(self.transfer, event, 0.0, amount)
-        if state is EscrowState.DECIDED or state in FINAL:
+        if state in FINAL:
             self.transfer.state = state  # no share stays in this state
         assert self.transfer.state is state
         self.take()
@@ -66,8 +63,8 @@ class Rig:
 
     def fire(self, event: EscrowEvent) -> bool:
         """Apply an event: a GRANT allows two more frames, an ACK accepts nothing."""
-        amounts = {EscrowEvent.GRANT: self.transfer.sent_bytes + 32, EscrowEvent.STEP: HALF}
-        return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
+        amount = self.transfer.sent_bytes + 32 if event is EscrowEvent.GRANT else 0
+        return self.outbox._on(self.transfer, event, 1.0, amount)
 
     def take(self) -> list[Effect | Event]:
         self.snapshot_refs.release_unread()
@@ -79,24 +76,19 @@ class Rig:
         """Check that the state agrees with outbox, account and snapshot references."""
         state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
         stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
-        assert state is not EscrowState.DECIDED
         assert (left is None) is (state in FINAL) is not ("b" in self.outbox.transfers)
-        returning = state is EscrowState.RETURNING
-        assert left is None or returning or left.stranded is stranded
+        assert left is None or left.stranded is stranded
         assert self.transfer.uses_credit is not stranded
         assert self.transfer.snapshot == 0 or state not in FINAL
         held = self.account.weight + (0 if left is None else left.escrow)
         assert held == ONE - HALF * (state is EscrowState.WRITTEN_OFF)
 
 
-@pytest.mark.parametrize("exact", [False, True], ids=["plain", "exact"])
 @pytest.mark.parametrize(
     ("state", "event"), PAIRS, ids=[f"{label(s)}-{label(e)}" for s, e in PAIRS]
 )
-def test_each_event_follows_the_transition_table(
-    state: EscrowState, event: EscrowEvent, exact: bool
-) -> None:
-    rig = Rig(state, exact=exact)
+def test_each_event_follows_the_transition_table(state: EscrowState, event: EscrowEvent) -> None:
+    rig = Rig(state)
     if (state, event) not in TRANSITIONS:
         with pytest.raises(KeyError):
             rig.fire(event)
@@ -107,9 +99,6 @@ def test_each_event_follows_the_transition_table(
     rig.require_consistent()
     if step is None:
         assert rig.take() == [] and rig.transfer.deadline_s == deadline_s
-    elif step[1] is EscrowState.DECIDED:
-        comes_back = EscrowState.RETURNING if exact else EscrowState.SETTLED
-        assert rig.transfer.state is comes_back
     else:
         assert rig.transfer.state is step[1]
 
@@ -118,12 +107,9 @@ def test_each_event_follows_the_transition_table(
 def test_an_impossible_ack_changes_nothing(state: EscrowState) -> None:
     rig = Rig(state)
     before_s = rig.transfer.deadline_s
-    if state is EscrowState.RETURNING:
-        assert not rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
-    else:
-        with pytest.raises(RemoteProtocolError, match="more than was sent"):
-            rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
-    assert rig.transfer.state is state and rig.transfer.accepted == 0
+    with pytest.raises(RemoteProtocolError, match="more than was sent"):
+        rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    assert rig.transfer.state is state
     assert rig.take() == [] and rig.transfer.deadline_s == before_s
 
 
@@ -141,8 +127,7 @@ def diagram() -> str:
     for (state, event), leads_to in TRANSITIONS.items():
         if leads_to is not None:
             arrows.setdefault((state, leads_to[1]), []).append(event)
-    lines = ["stateDiagram-v2", f"    state {EscrowState.DECIDED.name} <<choice>>"]
-    lines += [f"    [*] --> {EscrowState.QUEUED.name}"]
+    lines = ["stateDiagram-v2", f"    [*] --> {EscrowState.QUEUED.name}"]
     for (state, target), events in arrows.items():
         labels = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
         lines.append(f"    {state.name} --> {target.name}: {labels}")

@@ -179,6 +179,6 @@ def test_the_number_of_registers_in_a_share_is_checked(
     rule.requirements = requirements
     if message:
         with pytest.raises(ConfigError, match=message):
-            require_fit(rule, wire, shards, exact=False)
+            require_fit(rule, wire, shards)
     else:
-        require_fit(rule, wire, shards, exact=False)
+        require_fit(rule, wire, shards)

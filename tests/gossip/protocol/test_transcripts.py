@@ -70,15 +70,6 @@ def shards() -> Scene:
     return mixed(scene)
 
 
-def exact() -> Scene:
-    scene = arrived(replace(SMALL, exact=True))
-    scene.act("b", lambda context: context.mix(context.shares()[0], weight=ONE // 4))
-    scene.deliver()
-    scene.lines.append("      (what b did not accept comes back at the next step)")
-    scene.step("a")
-    return scene
-
-
 def bandwidth() -> Scene:
     scene = arrived(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
     for _ in range(3):
@@ -155,7 +146,6 @@ SCENES = [
     eager,
     memory,
     shards,
-    exact,
     bandwidth,
     fence,
     lost_ack,

@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = OF_RULES | {
     "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp"},
     "int8 shards": OFTEN | {"shards": 4, "shards_per_push": 2, "wire": "int8"},
     "topk shards": OFTEN | {"shards": 4, "wire": "topk:0.05"},
-    "exact": OFTEN | {"exact": True, "loss": 0.2, "shards": 2},
     "slow": OFTEN | {"push_mbit": 0.5},
     "pairs": {"rule": "adpsgd", "wire": "int8"},
     "tree": {"rule": "relaysgd", "wire": "int8", "topology": "tree"},
@@ -119,7 +118,6 @@ def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
 MEASURED: dict[str, dict[str, Any]] = {
     "digits": {},
     "int8 in shards": {"wire": "int8", "shards": 3},
-    "exact": {"exact": True, "engine": "dense"},
     "faults": {"faults": [{"kind": "crash", "peer": 1, "at_s": 0.3}]},
     "vectors": {"task": "consensus", "batch_size": None},
     "vectors in shards": {"task": vectors_of("noise", "sparta"), "batch_size": None, "shards": 2},

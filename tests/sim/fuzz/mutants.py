@@ -8,16 +8,14 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-from rumor.gossip.effects.effects import Reclaim
 from rumor.gossip.effects.events import PeerDied
-from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.effects.ledger import Entry, Kind, Life
 from rumor.gossip.exchange.transfer import EscrowEvent
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.state import ShardState
 from rumor.gossip.types import Incarnation, PeerId, ShareId
 from rumor.gossip.wire.messages import Ack, Envelope, Member, Offer, Phase, Query
 from rumor.sim.fuzz.trial import Mutant
-from rumor.sim.fuzz.weighted_sum import Life
 
 __all__ = ["MUTANTS"]
 
@@ -158,25 +156,6 @@ def snapshot_kept(protocol: Protocol) -> None:
             drop(snapshot, abandoned=abandoned)
 
     _patch(refs, "remove", remove)
-
-
-@_of_shard
-def exact_without_values(shard_state: ShardState) -> None:
-    """In exact mode, weight comes back without its values."""
-    outbox = shard_state.outbox
-    outbox._config = replace(outbox._config, exact=False)
-
-
-@_of_shard
-def wrong_part_back(shard_state: ShardState) -> None:
-    """In exact mode, returned values are mixed in with twice their weight."""
-
-    def emit(add: Callable[..., None], effect: object) -> None:
-        if type(effect) is Reclaim:
-            effect = Reclaim(effect.snapshot, min(1.0, 2 * effect.fraction))
-        add(effect)
-
-    _patch(shard_state.log, "emit", emit)
 
 
 @_of_shard

@@ -59,7 +59,7 @@ def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
 
 
 QUICK = ("accepts-more",)
-LATER = ("partial-as-whole", "first-shard-asked", "exact-without-values")
+LATER = ("partial-as-whole", "first-shard-asked")
 
 
 @pytest.mark.parametrize(

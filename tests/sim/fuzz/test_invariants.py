@@ -36,7 +36,7 @@ def wander(peer: FuzzPeer) -> None:
 
 
 def hoard(peer: FuzzPeer) -> None:
-    taken = Taken(bytearray(), Form(), 0)
+    taken = Taken(bytearray(), Form())
     peer.vector.snapshots |= dict.fromkeys((1 << 20, 1 << 21, 1 << 22), taken)
 
 

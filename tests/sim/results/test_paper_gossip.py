@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import GoSGD, ProtocolConfig, Rule
+from rumor.gossip import GoSGD, Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.sim import NetworkConfig, simulate
@@ -233,16 +233,6 @@ def test_the_weight_of_a_returned_share_keeps_newer_values() -> None:
     assert end.reading.traffic.refusals > 0
     assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
     assert 1e-6 < np.abs(end.x).max() < 0.3
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("shards", [1, 2])
-def test_an_exact_exchange_also_returns_the_values_of_a_share(shards: int) -> None:
-    """If messages are lost, the mean of each shard does not change."""
-    protocol = ProtocolConfig(exact=True, shards_per_push=shards)
-    end = end_of(SGP, "exponential", "lossy", steps=300, protocol=protocol, shards=shards)
-    assert end.reading.traffic.refusals > 0
-    assert np.abs(end.x).max() < 1e-10
 
 
 def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import pytest
 
 from rumor.sim.study.study import holds
 
-SETTINGS = {"topology": "random-regular:d=4", "workers": 512, "p": 0.1, "lr": 1.0, "exact": True}
+SETTINGS = {"topology": "random-regular:d=4", "workers": 512, "p": 0.1, "lr": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,6 @@ SETTINGS = {"topology": "random-regular:d=4", "workers": 512, "p": 0.1, "lr": 1.
         ({"topology": "random-regular"}, False),
         ({"topology": ["ring", "random-regular:d=4"]}, True),
         ({"topology": []}, False),
-        ({"exact": True}, True),
         ({"data": "skewed"}, True),
         ({"data": "iid"}, False),
         ({"data": "skewed", "workers": 512}, True),

@@ -96,7 +96,7 @@ def test_pulling_the_average_leaves_the_swarm_unchanged(tmp_path: Path) -> None:
     "changes",
     [
         {"shards": 3},
-        {"times": INLINE | {"exact": True}},
+        {"times": INLINE},
         {"times": INLINE | {"shared_memory": False, "wire": "int8"}},
         {"rule": Scattered()},
     ],

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from rumor.gossip import TrainingError
-from rumor.gossip.effects.effects import Mix, Reclaim, Release, Snapshot, Stage
+from rumor.gossip.effects.effects import Mix, Release, Snapshot, Stage
 from rumor.gossip.types import ShareId, stream
 from rumor.gossip.wire.formats import Form
 from rumor.train.tensors.buffers import Memory
@@ -172,17 +172,6 @@ def test_a_sum_that_overflows_on_the_device_is_checked_exactly() -> None:
     vector = Vector(nn.Linear(100, 2, dtype=torch.float64), queues=lambda device: queue)
     vector.flats[0][:4] = 1.7e308
     assert vector.snapshot().numel()
-
-
-def test_a_reclaimed_snapshot_is_mixed_back_from_host_memory() -> None:
-    _, there, here, store = pair()
-    store.take(Snapshot(1, "x"))
-    for vector in (there, here):
-        before = vector.flats[0].clone()
-        vector.flats[0].zero_()
-    store.reclaim(Reclaim(1, 0.25))
-    store.release(Release(1))
-    assert torch.equal(there.flats[0], torch.zeros_like(before).lerp_(before, 0.25))
 
 
 def test_host_memory_needs_no_queue_and_other_devices_are_refused() -> None:

@@ -16,7 +16,6 @@ from rumor.gossip.effects.effects import (
     Combine,
     Measure,
     Mix,
-    Reclaim,
     Release,
     Snapshot,
     Stage,
@@ -199,36 +198,13 @@ def test_parts_of_a_share_combine_with_registers_until_it_is_dropped() -> None:
     assert staged_bytes(vector) == 0
 
 
-def test_a_reclaimed_snapshot_is_mixed_back_and_kept() -> None:
-    module = nn.BatchNorm1d(64)
-    vector = Vector(module)
-    store = TensorStore(vector)
-    store.take(Snapshot(1, "x", Form(copy=True)))
-    before = vector.flats[0].clone()
-    vector.flats[0].add_(1)
-    module(torch.randn(4, 64))
-    expected = vector.flats[0].clone().lerp_(before, 0.25)
-    store.reclaim(Reclaim(1, 0.25))
-    assert torch.equal(vector.flats[0], expected)
-    store.reclaim(Reclaim(1, 1.0))
-    assert torch.equal(vector.flats[0], before)
-    assert module.num_batches_tracked is not None
-    assert module.num_batches_tracked.item() == 1
-    assert store.frame_of(send(1, 64)) is not None
-    store.release(Release(1))
-    assert store.frame_of(send(1, 64)) is None
-
-
-def test_a_non_finite_snapshot_has_no_frame_and_is_never_reclaimed() -> None:
+def test_a_non_finite_snapshot_has_no_frame() -> None:
     vector = Vector(model())
     store = TensorStore(vector)
     vector.flats[0][7] = float("nan")
     with pytest.raises(TrainingError, match="not finite"):
         store.take(Snapshot(1, "x"))
     assert store.frame_of(send(1, 64)) is None
-    before = vector.flats[0].clone()
-    store.reclaim(Reclaim(1, 0.5))
-    torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("is_sound", [True, False])

@@ -19,9 +19,9 @@ MEASURING = Requirements(whole=False, measures=True)
 def test_rules_that_measure_distances_need_every_number() -> None:
     assert requirements_of(GoSGD(robust="clip:tau=1")).measures
     assert not requirements_of(GoSGD()).measures
-    require_fit(GoSGD(robust="clip:tau=1"), "int8", 3, exact=True)
+    require_fit(GoSGD(robust="clip:tau=1"), "int8", 3)
     with pytest.raises(ConfigError, match="needs every number; use int8"):
-        require_fit(GoSGD(robust="clip:tau=1"), "topk:0.1", 1, exact=False)
+        require_fit(GoSGD(robust="clip:tau=1"), "topk:0.1", 1)
 
 
 def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:

@@ -100,7 +100,7 @@ def test_no_value_of_any_setting_stops_the_check(name: str) -> None:
 
 def test_numpy_numbers_and_integers_are_accepted() -> None:
     config = config_of({"lr": np.float32(0.1), "p": np.float64(0.1), "step_s": 1, "loss": 0})
-    assert config.step_s == 1 and config_of({"exact": np.bool_(True), "seed": np.int64(3)}).exact
+    assert config.step_s == 1 and config_of({"seed": np.int64(3)}).seed == 3
 
 
 def test_a_rule_that_cannot_average_on_its_topology_is_found() -> None:
