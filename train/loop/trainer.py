@@ -17,7 +17,7 @@ from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..peer import Peer
 from ..runtime.script.place import take_place
 from ..storage.files import check_folder
-from ..storage.incarnation import INCARNATION_FILE, last_id
+from ..storage.incarnation import INCARNATION_FILE, last_incarnation
 from ..tasks.task import require_optimizer
 from .learner import Learner
 from .report import Report
@@ -183,7 +183,8 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     out = peer_config.out
     if out is None:
         return replace(peer_config, id=peer_config.named())
-    id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
+    last = last_incarnation(out) if config.resume else None
+    id = peer_config.id or (last.id if last else peer_config.named())
     checkpoint = peer_config.checkpoint
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
         checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every=config.checkpoint_every)

@@ -23,7 +23,7 @@ from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..storage.checkpoint import Past
 from ..storage.files import write_json
-from ..storage.incarnation import note_incarnation
+from ..storage.incarnation import last_incarnation, note_incarnation
 from ..storage.journal import JOURNAL, Head, Journal
 from ..storage.ledger_file import LedgerFile, new_ledger_path
 from ..tensors.centers import SharedCenters
@@ -120,7 +120,8 @@ def open_runtime(
             head = Head.of(config, account, addresses, vector, rule, host, journaled)
         if (folder := config.incarnation_folder) is not None:
             with _writing_to(folder):
-                note_incarnation(folder, id, incarnation)
+                last = last_incarnation(folder)
+                note_incarnation(folder, id, incarnation, () if last is None else last.addresses)
         if (out := config.out) is not None:
             with _writing_to(out):
                 ledger = LedgerFile(new_ledger_path(out), account, config.shards)

@@ -4,8 +4,10 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -31,9 +33,14 @@ from ..storage.checkpoint import (
     restore_rng,
     rng_state,
 )
-from ..storage.environment import differences, machine
 from ..storage.files import WriterThread
-from ..storage.incarnation import PeerTable, last_id, lock_folder, next_incarnation
+from ..storage.incarnation import (
+    ADDRESSES_MAX,
+    last_incarnation,
+    lock_folder,
+    next_incarnation,
+    note_incarnation,
+)
 from ..tensors.blocks import is_finite_tensor
 from ..tensors.state import flatten_state, restore_state
 from ..tensors.vector import Vector
@@ -45,6 +52,7 @@ _log = logging.getLogger("rumor")
 
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
+_NOTES: Final = "the addresses of peers"
 _SCHEMA: Final = Fields(Schema)
 
 
@@ -68,7 +76,7 @@ class PeerFolder:
         self.steps = 0
         """Optimizer steps of the peer, including those up to that checkpoint."""
         self.seeds: tuple[str, ...] = ()
-        """Addresses of the peers that it knew at that checkpoint."""
+        """Addresses of the peers that it knew before."""
         self._path = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
         self._vector, self._look, self._on_save = vector, look, on_save
@@ -84,7 +92,7 @@ class PeerFolder:
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
         self._is_written = True
-        self._table = None if self._path is None else PeerTable(self._path)
+        self._noted: tuple[str, ...] = ()
         self._resumes = False
         self._last_incarnation = 0
         self._lock: IO[bytes] | None = None
@@ -95,7 +103,8 @@ class PeerFolder:
         """Id of the peer of the folder; None if no incarnation has begun in it."""
         if self.past is not None:
             return self.past.id
-        return None if self._path is None else last_id(self._path)
+        last = last_incarnation(self._path)
+        return None if last is None else last.id
 
     @property
     def may_resume(self) -> bool:
@@ -141,7 +150,7 @@ class PeerFolder:
             self._let_others_in()
             raise
         self._resumes = True
-        self.seeds = () if self._table is None else self._table.addresses()
+        self.seeds = tuple(self._former_addresses())
         if self.past is not None:
             self.steps = self.past.steps
             self._save.done(self.steps)
@@ -153,13 +162,15 @@ class PeerFolder:
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:
         """Restore the model and all registered objects."""
-        flats = self._vector.anchor_flats or ()
+        flats, head = self._vector.anchor_flats or (), checkpoint.head
+        has_anchor = any(name.startswith("anchor.") for name in checkpoint.tensors)
         try:
-            self._require_fit(checkpoint.head)
-            past = Past.of(checkpoint, needs_anchor=self._vector.anchor_flats is not None)
+            self._require_fit(head["schema"])
+            rng = restore_state(head["rng"], checkpoint.tensors)
+            past = Past.of(head, rng, returns=has_anchor or not flats)
         except ConfigError:
             raise
-        except (LookupError, TypeError, ValueError, FieldError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, FieldError) as error:
             raise TrainingError(f"the head of a checkpoint is not understood: {error!r}") from None
         for name, each in self._registered.items():
             _give_back(name, each, checkpoint)
@@ -169,7 +180,7 @@ class PeerFolder:
             for i, flat in enumerate(flats):
                 flat.copy_(checkpoint.tensors[f"anchor.{i}"])
         self._vector.forget_sent()
-        own = restore_state(checkpoint.head.get("own"), checkpoint.tensors) or {}
+        own = restore_state(head.get("own"), checkpoint.tensors) or {}
         for name, value in own.get("tensors", {}).items():
             if not self._constants.replace(name, value):
                 _log.warning("the checkpoint has %s, which the model does not have now", name)
@@ -178,9 +189,9 @@ class PeerFolder:
         self._loaded = checkpoint
         return past
 
-    def _require_fit(self, head: Mapping[str, Any]) -> None:
+    def _require_fit(self, kept: Any) -> None:
         schema = self._vector.schema
-        then: Schema = _SCHEMA.read(_tuples(head["schema"]))
+        then: Schema = _SCHEMA.read(_tuples(kept))
         # Frozen tensors cannot be compared if either side did not record them.
         if not (then.frozen and schema.frozen):
             then = replace(then, frozen=schema.frozen)
@@ -188,40 +199,30 @@ class PeerFolder:
             raise ConfigError(
                 f"the checkpoint is of another model: {difference.replace('there', 'in it')}"
             )
-        for difference in differences(head["machine"], machine(self._vector.flats[0].device)):
-            _log.info("since the checkpoint was written: %s", difference)
 
     def state(self, runtime: PeerRuntime) -> dict[str, Any]:
         """Return the peer's state for the caller's own checkpoints; see `Peer.state_dict`."""
-        head, phase, members = self._glance(runtime)
-        state: dict[str, Any] = {
-            "id": head["id"],
-            "incarnation": head["incarnation"],
-            "steps": self.steps,
-            # A peer that is still searching may name a swarm already, but has another model.
-            "swarm": head["swarm"] if phase >= Phase.TRAINING else "",
-            "clock": {peer: int(steps) for peer, steps in head["clock"]},
-            "addresses": members,
-        }
+        state, addresses, is_anchored = self._glance(runtime)
         flats = self._vector.anchor_flats
-        if head["anchored"] and flats is not None:
+        if is_anchored and flats is not None:
             state["anchor"] = [flat.detach().cpu().clone() for flat in flats]
-        return state
+        return state | {"addresses": addresses}
 
-    def _glance(self, runtime: PeerRuntime) -> tuple[dict[str, Any], Phase, list[str]]:
-        """Return a checkpoint's head, the peer's phase, and the addresses of known peers."""
+    def _glance(self, runtime: PeerRuntime) -> tuple[dict[str, Any], list[str], bool]:
+        """Return the peer's state, the addresses of known peers, and True if it is anchored."""
         id, incarnation = runtime.protocol.account.life
         return runtime.look(
             lambda protocol: (
                 {
                     "id": id,
                     "incarnation": incarnation,
-                    "swarm": protocol.swarm.hex(),
-                    "anchored": protocol.state.is_anchored,
-                    "clock": list(protocol.table.clock.rows().items()),
+                    "steps": self.steps,
+                    # One that is still searching may name a swarm already, but has another model.
+                    "swarm": protocol.swarm.hex() if protocol.phase >= Phase.TRAINING else "",
+                    "clock": dict(protocol.table.clock.rows()),
                 },
-                protocol.phase,
                 [address for member in protocol.last_heard() for address in member.addresses],
+                protocol.state.is_anchored,
             )
         )
 
@@ -232,14 +233,7 @@ class PeerFolder:
         """
         flats, anchor = self._vector.anchor_flats, state.get("anchor", ())
         try:
-            past = Past(
-                id=str(state.get("id", "")),
-                steps=int(state["steps"]),
-                swarm=bytes.fromhex(state.get("swarm", "")),
-                returns=flats is None or len(anchor) == len(flats),
-                clock={str(peer): int(count) for peer, count in state.get("clock", {}).items()},
-                rng={},
-            )
+            past = Past.of(state, {}, returns=flats is None or len(anchor) == len(flats))
             seeds = tuple(parse_address(str(each)) for each in state.get("addresses", ()))
             incarnation = int(state.get("incarnation", 0))
             fits = all(map(_alike, flats or (), anchor))
@@ -306,38 +300,49 @@ class PeerFolder:
         self._keep_others_out()
         if self.past is not None and self.past.rng:
             restore_rng(self.past.rng)
+        self._noted = tuple(self._former_addresses())
         self._save.done(self.steps)
+
+    def _former_addresses(self) -> Iterator[str]:
+        last = last_incarnation(self._path)
+        for address in () if last is None else last.addresses:
+            # A malformed one must not prevent a start.
+            with suppress(ConfigError):
+                yield parse_address(address)
 
     def stepped(self, runtime: PeerRuntime) -> None:
         """Count a step, and write what is due."""
         self.steps += 1
         if self._save.is_due(self.steps):
             self._save_or_warn(runtime)
-        if self._table is not None and self._note.is_due(self.steps):
+        if self._path is not None and self._note.is_due(self.steps):
             self._note.done(self.steps)
-            known = runtime.look(lambda protocol: (protocol.last_heard(), protocol.departed()))
-            if self._table.update(*known):
-                self._writer.add("the table of peers", self._table.write)
+            # Former ones stay: an incarnation that met no peer, because the network was down, must
+            # leave the next one peers to ask.
+            known = tuple(dict.fromkeys((*self._glance(runtime)[1], *self._noted)))[:ADDRESSES_MAX]
+            if known != self._noted and not self._writer.is_busy(_NOTES):
+                self._noted, life = known, runtime.protocol.account.life
+                self._writer.add(_NOTES, partial(note_incarnation, self._path, *life, known))
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
         checkpoints = self._required()
         if wait:
             self._writer.wait()
-        head, phase, _ = self._glance(runtime)
+        head, _, is_anchored = self._glance(runtime)
         # A peer that is joining another swarm has given up its own, and lacks the new model.
-        if self._writer.is_busy(_JOB) or phase < Phase.TRAINING:
+        if self._writer.is_busy(_JOB) or not head["swarm"]:
             return False
         self._vector.refresh()
         self._look()
         number = checkpoints.next_number()
         if self._on_save is not None:
             self._on_save(number, self.steps, wait)
-        self._copy_and_write(head, number)
+        self._copy_and_write(head, number, is_anchored)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)
 
-    def _copy_and_write(self, head: Mapping[str, Any], number: int) -> None:
+    def _copy_and_write(self, head: dict[str, Any], number: int, is_anchored: bool) -> None:
         """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
@@ -349,18 +354,11 @@ class PeerFolder:
             tensors |= more
         kept, more = flatten_state(own, "own")
         tensors |= more | {f"model.{name}": _copied(each) for name, each in self._tensors.items()}
-        anchor = (self._vector.anchor_flats or ()) if head["anchored"] else ()
+        anchor = (self._vector.anchor_flats or ()) if is_anchored else ()
         tensors |= {f"anchor.{i}": _copied(flat) for i, flat in enumerate(anchor)}
-        whole = dict(head) | {
-            "steps": self.steps,
-            "rng": rng,
-            "registered": registered,
-            "own": kept,
-            "schema": _SCHEMA.write(self._vector.schema),
-            "machine": machine(self._vector.flats[0].device),
-            "unix_s": time.time(),
-        }
-        checkpoint = Checkpoint(head=whole, tensors=tensors)
+        head |= {"rng": rng, "registered": registered, "own": kept}
+        head["schema"] = _SCHEMA.write(self._vector.schema)
+        checkpoint = Checkpoint(head=head, tensors=tensors)
         self._is_written = False
         self._writer.add(_JOB, lambda: self._write(checkpoint, number))
 

@@ -22,7 +22,6 @@ from xxhash import xxh3_128
 from ...gossip.errors import ConfigError, RumorError, TrainingError
 from ...gossip.rules.plugin import as_raised
 from ...gossip.types import PeerId
-from ..tensors.state import restore_state
 from .files import json_of, remove_drafts
 from .merge import save_model
 
@@ -41,7 +40,7 @@ __all__ = [
 
 _log = logging.getLogger("rumor")
 
-_FORMAT: Final = "rumor checkpoint 2"
+_FORMAT: Final = "rumor checkpoint 3"
 _NAME: Final = re.compile(r"checkpoint-(\d+)\.safetensors")
 
 
@@ -115,17 +114,15 @@ class Past:
     """State of the global random streams; empty if the caller restores them."""
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, *, needs_anchor: bool) -> Self:
-        """Read this from a checkpoint."""
-        head = checkpoint.head
-        has_anchor = any(name.startswith("anchor.") for name in checkpoint.tensors)
+    def of(cls, state: Mapping[str, Any], rng: Mapping[str, Any], *, returns: bool) -> Self:
+        """Read this from the head of a checkpoint, or from a `Peer.state_dict`."""
         return cls(
-            id=head["id"],
-            steps=head["steps"],
-            swarm=bytes.fromhex(head["swarm"]),
-            returns=has_anchor or not needs_anchor,
-            clock={peer: int(steps) for peer, steps in head["clock"]},
-            rng=restore_state(head["rng"], checkpoint.tensors),
+            id=str(state.get("id", "")),
+            steps=int(state["steps"]),
+            swarm=bytes.fromhex(state.get("swarm", "")),
+            returns=returns,
+            clock={str(peer): int(steps) for peer, steps in state.get("clock", {}).items()},
+            rng=rng,
         )
 
 

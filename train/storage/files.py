@@ -10,6 +10,7 @@ import math
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -229,71 +230,46 @@ _CLOSE_S: Final = 60.0
 
 
 class WriterThread:
-    """A thread that runs writing jobs one by one; a failing disk costs only a warning."""
+    """Runs each writing job on a thread; a failing disk costs only a warning."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._jobs: dict[str, Callable[[], object]] = {}
-        self._doing = ""
-        self._closed = False
-        self._thread: threading.Thread | None = None
+        self._threads: dict[str, threading.Thread] = {}
         self._policy = DiskFullPolicy()
 
     def is_busy(self, name: str) -> bool:
-        """True if a job of this name is queued or running."""
-        with self._changed:
-            return name in self._jobs or self._doing == name
+        """True if a job of this name is running."""
+        return name in self._threads and self._threads[name].is_alive()
 
     def add(self, name: str, job: Callable[[], object]) -> None:
-        """Queue a job, in place of a waiting one of the same name, which warnings mention."""
-        with self._changed:
-            self._jobs[name] = job
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rumor-writer", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
+        """Start a job, after an earlier one of the same name, which warnings mention."""
+        if name in self._threads:
+            self._threads[name].join()
+        run = threading.Thread(target=self._run, args=(name, job), name="rumor-writer", daemon=True)
+        self._threads[name] = run
+        run.start()
 
     def wait(self) -> bool:
         """Wait for all jobs, for a minute at most; return True if they are done."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not (self._jobs or self._doing), _CLOSE_S)
+        give_up_s = time.monotonic() + _CLOSE_S
+        for thread in self._threads.values():
+            # An interpreter that exits while a thread runs torch code aborts the process.
+            thread.join(max(0.0, give_up_s - time.monotonic()))
+        return not any(map(self.is_busy, self._threads))
 
     def close(self) -> None:
-        """Run the remaining jobs, then stop."""
-        is_done = self.wait()
-        if not is_done:
+        """Wait for all jobs, and warn if the disk hangs."""
+        if not self.wait():
             _log.warning("the disk hangs: not everything was written")
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if is_done and self._thread is not None:
-            # An interpreter that exits while a thread runs torch code aborts the process.
-            self._thread.join()
 
-    def _run(self) -> None:
-        while (job := self._next()) is not None:
-            try:
-                job()
-                self._policy.worked(self._doing)
-            except OSError as error:
-                self._policy.failed(self._doing, error)
-            except Exception:
-                # The next job may succeed, and a caller may be waiting for it.
-                _log.exception("%s could not be written, training goes on", self._doing)
-            finally:
-                # Its data may be as large as the model, and the next job hours away.
-                del job
-                with self._changed:
-                    self._doing = ""
-                    self._changed.notify_all()
-
-    def _next(self) -> Callable[[], object] | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._closed)
-            if not self._jobs:
-                return None
-            self._doing = next(iter(self._jobs))
-            return self._jobs.pop(self._doing)
+    def _run(self, name: str, job: Callable[[], object]) -> None:
+        try:
+            job()
+            self._policy.worked(name)
+        except OSError as error:
+            self._policy.failed(name, error)
+        except Exception:
+            # A caller may be waiting, and the next job may succeed.
+            _log.exception("%s could not be written, training goes on", name)
 
 
 def check_folder(folder: Path, traces: Sequence[str] = RUN_FILES, resume: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The incarnation number, peer table and lock in a peer's folder.
+"""The incarnation number, the known addresses and the lock in a peer's folder.
 
 Incarnation numbers must never repeat, or messages of two incarnations could not be distinguished;
 and they must not run far ahead of the wall clock, or no peer would accept them.
@@ -6,38 +6,34 @@ and they must not run far ahead of the wall clock, or no peer would accept them.
 
 import fcntl
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 
 from ...gossip import ConfigError
-from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation, PeerId
-from ...gossip.wire.messages import Member
 from .files import forget_in_children, read_json, write_json
 
 __all__ = [
+    "ADDRESSES_MAX",
     "INCARNATION_FILE",
-    "PeerTable",
+    "LastIncarnation",
     "is_held_by",
     "is_locked",
-    "last_id",
+    "last_incarnation",
     "lock_folder",
     "next_incarnation",
     "note_incarnation",
 ]
 
 INCARNATION_FILE: Final = "life.json"
-"""File in a peer's folder with the peer's id and its last incarnation."""
+"""File in a peer's folder with the peer's id, its last incarnation, and addresses of others."""
 
 _DAY_MS: Final = 86_400_000
 
-PEERS: Final = "peers.json"
-
-# Any of them that is still alive knows all others.
-ROWS_MAX: Final = 64
+ADDRESSES_MAX: Final = 64
+"""Number of addresses to keep: a peer at any one of them knows all others."""
 
 # Two processes in one folder would overwrite each other's checkpoints.
 LOCK: Final = "life.lock"
@@ -53,22 +49,22 @@ def next_incarnation(
             be over *ahead_ms_max* ahead of *unix_s*, which other peers do not accept.
     """
     now_ms = max(1, int(unix_s * 1000))
-    last = None if folder is None else _last(folder)
+    last = last_incarnation(folder)
     if folder is None or last is None:
         return now_ms
-    if last[0] != id:
+    if last.id != id:
         raise ConfigError(
-            f"{folder} is of peer {last[0]}, and this is {id}: name a new folder, or continue as "
+            f"{folder} is of peer {last.id}, and this is {id}: name a new folder, or continue as "
             "that peer, with its id and peer.resume()"
         )
-    if last[1] >= now_ms + ahead_ms_max:
-        days = (last[1] - now_ms) / _DAY_MS
+    if last.number >= now_ms + ahead_ms_max:
+        days = (last.number - now_ms) / _DAY_MS
         raise ConfigError(
             f"{folder / INCARNATION_FILE} counts incarnations by a clock that was {days:.0f} days "
             "ahead of this one, and peers would refuse them: set the clock right, or remove that "
             "file"
         )
-    return max(now_ms, last[1] + 1)
+    return max(now_ms, last.number + 1)
 
 
 def lock_folder(folder: Path) -> IO[bytes]:
@@ -116,69 +112,34 @@ def is_held_by(folder: Path, pid: int) -> bool:
     return False
 
 
-def last_id(folder: Path) -> PeerId | None:
-    """Return the id of the folder's peer; None if no incarnation has begun in it."""
-    last = _last(folder)
-    return None if last is None else last[0]
+class LastIncarnation(NamedTuple):
+    """The last incarnation that has begun in a folder."""
+
+    id: PeerId
+    number: Incarnation
+    addresses: tuple[str, ...]
+    """Addresses of the peers that it knew, the last heard first."""
 
 
-def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Record on disk that this incarnation has begun, before it contacts any peer."""
-    write_json(folder / INCARNATION_FILE, {"id": id, "incarnation": incarnation})
-
-
-def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
-    path = folder / INCARNATION_FILE
-    if not path.exists():
+def last_incarnation(folder: Path | None) -> LastIncarnation | None:
+    """Return the last incarnation of the folder's peer; None if none has begun in it."""
+    path = None if folder is None else folder / INCARNATION_FILE
+    if path is None or not path.exists():
         return None
     try:
         noted = read_json(path)
-        return str(noted["id"]), int(noted["incarnation"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        addresses = tuple(map(str, noted.get("addresses", ())))
+        return LastIncarnation(str(noted["id"]), int(noted["incarnation"]), addresses)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} does not say which incarnation of its peer was the last ({error}): remove it "
             "only if the clock of this machine never went back"
         ) from None
 
 
-class PeerTable:
-    """A peer's table on disk of other peers, through which its next incarnation finds the swarm."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / PEERS
-        self._rows: dict[PeerId, tuple[str, ...]] | None = None
-
-    def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
-        """Update the table, most recently heard members first; return True if that changes it."""
-        # Unknown peers stay: an incarnation that met no peer, because the network was down, must
-        # leave the next one peers to ask.
-        former = self._former() if self._rows is None else self._rows
-        rows = {member.id: tuple(member.addresses) for member in members}
-        rows |= {id: each for id, each in former.items() if id not in {*rows, *departed}}
-        rows = dict(islice(((id, each) for id, each in rows.items() if each), ROWS_MAX))
-        # The order matters as well: the first rows are asked first, and kept longest.
-        changed = self._rows is None or list(rows.items()) != list(former.items())
-        self._rows = rows
-        return changed
-
-    def write(self) -> None:
-        """Write the table as last updated."""
-        rows = (self._rows or {}).items()
-        write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
-
-    def addresses(self) -> tuple[str, ...]:
-        """Return the addresses that an earlier incarnation recorded."""
-        found: dict[str, None] = {}
-        for text in chain.from_iterable(self._former().values()):
-            # A malformed one must not prevent a start.
-            with suppress(ConfigError):
-                found[parse_address(text)] = None
-        return tuple(found)
-
-    def _former(self) -> dict[PeerId, tuple[str, ...]]:
-        """Return the rows on disk; an empty table if they are missing or damaged."""
-        try:
-            rows = read_json(self._path)
-            return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}
-        except (OSError, ValueError, LookupError, TypeError):
-            return {}
+def note_incarnation(
+    folder: Path, id: PeerId, incarnation: Incarnation, addresses: Sequence[str] = ()
+) -> None:
+    """Record an incarnation on disk, before it contacts any peer, and the addresses it knows."""
+    noted = {"id": id, "incarnation": incarnation, "addresses": addresses}
+    write_json(folder / INCARNATION_FILE, noted)

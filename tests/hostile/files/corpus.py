@@ -108,7 +108,7 @@ COMMANDS: Final[dict[str, Command]] = {
     ),
     "peer": Command(
         lambda c: (
-            _named(c.peer, "options.json", "life.json", "peers.json", "*-000003.*", "*-2.*")
+            _named(c.peer, "options.json", "life.json", "*-000003.*", "*-2.*")
             + _named(c.peer / "checkpoints", "*")
         ),
         lambda c, out: ["peer", "--task", "quadratic", "--resume", "--out", c.peer],

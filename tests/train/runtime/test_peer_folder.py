@@ -18,7 +18,12 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.model import state_dict
 from rumor.train.storage.environment import uptime_s
-from rumor.train.storage.incarnation import lock_folder, next_incarnation, note_incarnation
+from rumor.train.storage.incarnation import (
+    last_incarnation,
+    lock_folder,
+    next_incarnation,
+    note_incarnation,
+)
 from rumor.train.storage.jsonl import read_metrics
 
 from ...waiting import LIMIT_S, turning, until
@@ -217,9 +222,21 @@ def test_members_are_recorded_for_the_next_incarnation(tmp_path: Path) -> None:
             assert folder._writer.wait()
             two.peer.leave()
         until(lambda: one.peer.members == ("a",))
-    assert joins["join"][0] in (tmp_path / "b" / "peers.json").read_text()
+    assert joins["join"][0] in (tmp_path / "b" / "life.json").read_text()
     events = [row["event"] for row in read_metrics(tmp_path / "a" / "events.jsonl")]
     assert events[0] == "founded" and {"met", "left"} <= set(events)
+
+
+def test_addresses_of_peers_that_are_not_met_again_are_kept(tmp_path: Path) -> None:
+    former = tuple(f"tcp://127.0.0.1:{port}" for port in range(1, 100))
+    note_incarnation(tmp_path, "a", 1, ("not an address", *former))
+    config = settings("a", out=tmp_path)
+    with Peer(linear(), config) as peer:
+        peer._folder._note._since_s -= 60
+        peer.step()
+        assert peer._folder._writer.wait()
+    last = last_incarnation(tmp_path)
+    assert last is not None and last.addresses == former[:64]
 
 
 @pytest.mark.extended

@@ -165,24 +165,6 @@ def test_closing_the_writer_ends_its_thread() -> None:
     assert threading.active_count() == before
 
 
-def test_the_writer_runs_only_the_last_waiting_job_per_name() -> None:
-    writer, gate, done = WriterThread(), threading.Event(), list[int]()
-    begun = threading.Event()
-
-    def hold() -> None:
-        begun.set()
-        gate.wait()
-
-    writer.add("a", hold)
-    begun.wait()
-    for number in range(3):
-        writer.add("b", lambda number=number: done.append(number))  # type: ignore[misc]
-    assert writer.is_busy("a") and writer.is_busy("b") and not writer.is_busy("c")
-    gate.set()
-    writer.close()
-    assert done == [2]
-
-
 def test_a_truncated_checkpoint_is_refused(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "whole")
     content = (tmp_path / "whole").read_bytes()

@@ -1,17 +1,15 @@
 """Files that one incarnation of a peer leaves for the next."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from rumor.gossip import ConfigError, audit
 from rumor.gossip.effects.ledger import Account, Entry, Kind
-from rumor.gossip.wire.messages import Member, Phase
 from rumor.train.config import Recurrence
 from rumor.train.storage.incarnation import (
-    PeerTable,
-    last_id,
+    LastIncarnation,
+    last_incarnation,
     next_incarnation,
     note_incarnation,
 )
@@ -36,9 +34,9 @@ def test_an_incarnation_too_far_in_the_future_is_refused(tmp_path: Path) -> None
 
 
 def test_a_folder_belongs_to_one_peer(tmp_path: Path) -> None:
-    assert last_id(tmp_path) is None
+    assert last_incarnation(tmp_path) is None
     note_incarnation(tmp_path, "a", 5)
-    assert last_id(tmp_path) == "a"
+    assert last_incarnation(tmp_path) == LastIncarnation("a", 5, ())
     with pytest.raises(ConfigError, match="is of peer a, and this is b"):
         next_incarnation(tmp_path, "b", 1.0, DAY_MS)
 
@@ -50,66 +48,9 @@ def test_an_unreadable_incarnation_is_refused(tmp_path: Path, content: str) -> N
         next_incarnation(tmp_path, "a", 1.0, DAY_MS)
 
 
-def member(id: str, *addresses: str) -> Member:
-    return Member(id, 1, 0, Phase.TRAINING, 0, addresses)
-
-
-def test_the_table_keeps_addresses_for_the_next_incarnation(tmp_path: Path) -> None:
-    table = PeerTable(tmp_path)
-    assert table.addresses() == ()
-    known = [member("a", "tcp://a:1", "tcp://b:2"), member("c"), member("d", "x:1")]
-    assert table.update(known)
-    table.write()
-    assert not table.update(known) and not table.update([]), (
-        "no address is new, and an absent member may return"
-    )
-    assert PeerTable(tmp_path).addresses() == ("tcp://a:1", "tcp://b:2", "tcp://x:1")
-
-
-def recorded_ids(folder: Path) -> list[str]:
-    return [row["id"] for row in json.loads((folder / "peers.json").read_text())]
-
-
-def write_table(folder: Path, *members: Member, departed: tuple[str, ...] = ()) -> PeerTable:
-    """Write the table of an incarnation that knows these members."""
-    table = PeerTable(folder)
-    table.update(members, departed)
-    table.write()
-    return table
-
-
-def test_addresses_survive_an_incarnation_that_meets_no_peer(tmp_path: Path) -> None:
-    write_table(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
-    write_table(tmp_path)
-    assert PeerTable(tmp_path).addresses() == ("tcp://y:1", "tcp://z:1")
-    write_table(tmp_path, member("a", "tcp://a:1"), member("z", "tcp://z:2"))
-    assert PeerTable(tmp_path).addresses() == ("tcp://a:1", "tcp://z:2", "tcp://y:1")
-    write_table(tmp_path, member("z"), departed=("y",))
-    assert recorded_ids(tmp_path) == ["a"], "z only dials out now, and y has left"
-
-
-def test_a_table_forgets_a_peer_that_left(tmp_path: Path) -> None:
-    table = write_table(tmp_path, member("y", "tcp://y:1"), member("z", "tcp://z:1"))
-    assert table.update([member("y", "tcp://y:1")], ["z"])
-    assert not table.update([])
-    table.write()
-    assert recorded_ids(tmp_path) == ["y"]
-
-
-def test_a_full_table_keeps_the_latest_members(tmp_path: Path) -> None:
-    former = [member(f"old-{number:03}", f"tcp://old:{number + 1}") for number in range(300)]
-    write_table(tmp_path, *former)
-    assert recorded_ids(tmp_path) == [each.id for each in former[:64]]
-    write_table(
-        tmp_path, *(member(f"new-{number}", f"tcp://new:{number + 1}") for number in range(3))
-    )
-    assert recorded_ids(tmp_path) == ["new-0", "new-1", "new-2", *(each.id for each in former[:61])]
-
-
-@pytest.mark.parametrize("content", ["", "3", '[{"id": 1}]', '[{"addresses": ["a/b"]}]'])
-def test_a_damaged_table_gives_no_addresses(tmp_path: Path, content: str) -> None:
-    (tmp_path / "peers.json").write_text(content)
-    assert PeerTable(tmp_path).addresses() == ()
+def test_addresses_are_kept_with_the_incarnation(tmp_path: Path) -> None:
+    note_incarnation(tmp_path, "a", 5, ("tcp://b:1", "tcp://c:1"))
+    assert last_incarnation(tmp_path) == LastIncarnation("a", 5, ("tcp://b:1", "tcp://c:1"))
 
 
 def write_ledger(folder: Path, incarnation: int, *entries: Entry) -> None:
