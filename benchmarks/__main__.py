@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from rich.console import Console
 
 from . import gpu, protocol, simulator, topology
-from .harness import Result, as_markdown, machine, print_result
-from .live import exchange, joining, node, soak, stall, start, straggler
+from .harness import Result, as_markdown, machine
+from .live import exchange, joining, soak, stall, start, straggler
 
 __all__ = ["BENCHMARKS", "main"]
 
@@ -29,7 +28,6 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
     "exchange": exchange.measure_exchange,
     "stall": stall.measure_stall,
     "straggler": straggler.measure_straggler,
-    "node": node.measure_node,
     "start": start.measure_start,
     "topology": topology.measure_topology,
     "simulator": simulator.measure_simulator,
@@ -40,7 +38,7 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
 }
 """Benchmarks by name.
 
-Most take a minute or two; exchange, stall, node and joining about four, simulator and soak ten.
+Most take a minute or two; exchange, stall and joining about four, simulator and soak ten.
 stall and simulator install rivals the first time.
 """
 
@@ -61,19 +59,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"--device {given['device']}: torch {torch.__version__} finds no CUDA device")
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
     logging.getLogger("benchmarks").setLevel(logging.INFO)
-    console, results = Console(), []
+    results: list[Result] = []
     where = f"{machine()}, {datetime.now(UTC).date().isoformat()}"
     for name in names:
         start_s = time.perf_counter()
         takes = inspect.signature(BENCHMARKS[name]).parameters
         result = BENCHMARKS[name](**{key: given[key] for key in given if key in takes})
         results.append(replace(result, wall_s=time.perf_counter() - start_s))
-        print_result(results[-1], console)
+        print(as_markdown(results[-1]), flush=True)
         if known.write:  # after each, as the next one may be interrupted
             tables = "\n\n".join(map(as_markdown, results))
             known.write.parent.mkdir(parents=True, exist_ok=True)
             known.write.write_text(f"# Performance\n\n{where}.\n\n{tables}\n", encoding="utf-8")
-    console.print(f"\n{where}", soft_wrap=True, highlight=False)
+    print(f"\n{where}")
 
 
 def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:

@@ -9,13 +9,11 @@ from importlib.metadata import version
 from statistics import median
 from typing import TypeVar
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rumor.train.storage.environment import processor
 
 __all__ = [
     *("Result", "Row", "alternate", "as_markdown", "machine", "medians"),
-    *("print_result", "rate_gb_s", "timed"),
+    *("rate_gb_s", "timed"),
 ]
 
 
@@ -31,15 +29,10 @@ class Row:
     """The reference, and further counts."""
 
     @property
-    def ratio(self) -> float:
-        """Ours over the reference; 0 where the reference is 0."""
-        return self.ours / self.reference if self.reference else 0.0
-
-    @property
     def cells(self) -> tuple[str, ...]:
-        """The cells of a table row."""
-        figures = (_number(self.ours), _number(self.reference), f"{self.ratio:.3f}")
-        return (self.name, *figures, self.unit, self.note)
+        """The cells of a table row, with the ratio of ours to the reference."""
+        ratio = f"{self.ours / self.reference:.3f}" if self.reference else "-"
+        return (self.name, _number(self.ours), _number(self.reference), ratio, self.unit, self.note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,40 +49,18 @@ class Result:
     wall_s: float = 0.0
     """Duration of the measurement, seconds."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Headings of a row's cells."""
-        return ("what", self.ours, self.reference, "ratio", "unit", "reference and notes")
-
 
 def machine() -> str:
     """Return CPU model, cores and versions, in one line."""
-    # Imported here because it loads torch, which `topology` must not.
-    from rumor.train.storage.environment import processor
-
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "pyzmq"))
     python = platform.python_version()
     return f"{processor()}, {os.cpu_count()} cores, Python {python}, {versions}"
 
 
-def print_result(result: Result, console: Console) -> None:
-    """Print a result as a table, with its notes below."""
-    console.print()
-    console.print(Text(f"{result.name}: {result.title} ({result.wall_s:.0f} s)"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for index, heading in enumerate(result.columns[:5]):
-        table.add_column(heading, justify="right" if 1 <= index <= 3 else "left", no_wrap=index > 0)
-    for row in result.rows:
-        table.add_row(*map(Text, row.cells[:5]))
-    console.print(table)
-    for note in dict.fromkeys(row.note for row in result.rows if row.note):
-        names = ", ".join(row.name for row in result.rows if row.note == note)
-        console.print(Text(f"{names}: {note}", style="dim"))
-
-
 def as_markdown(result: Result) -> str:
     """Return a Markdown section with the result's table."""
-    lines = [result.columns, ("---", "---:", "---:", "---:", "---", "---")]
+    columns = ("what", result.ours, result.reference, "ratio", "unit", "reference and notes")
+    lines = [columns, ("---", "---:", "---:", "---:", "---", "---")]
     table = [f"| {' | '.join(cells)} |" for cells in (*lines, *(row.cells for row in result.rows))]
     title = f"{result.title}; it took {result.wall_s:.0f} s."
     return "\n".join([f"## {result.name}", "", title, "", *table])

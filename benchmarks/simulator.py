@@ -1,4 +1,4 @@
-"""``simulator``: simulated workers next to a rival at the same work, and engines compared.
+"""``simulator``: simulated workers next to a rival at the same work.
 
 Each measurement is a process of its own: ``python -m benchmarks.simulator`` with its settings as
 JSON.
@@ -64,9 +64,8 @@ def measure_simulator(
     steps: int = 0,
     threads: int = 2,
     rounds: int = 5,
-    rarely: float = 0.1,
 ) -> Result:
-    """Measure engines next to gossipy-dfl and to our own loop, each in a fresh process.
+    """Measure our engine next to gossipy-dfl, each in a fresh process; without it, to our loop.
 
     Args:
         workers: Numbers of workers.
@@ -74,22 +73,15 @@ def measure_simulator(
         steps: Steps of all workers together; 0: as many as take the rival a quarter of a minute.
         threads: Threads in the rows that show the gain from more than one.
         rounds: Turns of each way.
-        rarely: Probability of a push in the rows next to our loop alone; the rival always pushes.
     """
     rows: list[Row] = []
     for units in hidden:
         for n in workers:
             each = max(2, (steps or _STEPS.get(units, 4000)) // n)
             rows += _next_to_rival(units, n, each, threads, rounds)
-        n, ways = max(workers), {}
-        for engine in ("auto", "loop"):
-            ways[engine] = partial(_ours, units, n, each, engine, 1, p=rarely)
-        found = _in_turn(ways, rounds)
-        rows.append(_next_to_loop(f"{_named(units, n)}, p = {rarely:g}: auto", "auto", found))
     return Result(
         name="simulator",
-        title=f"Simulated workers, {_TOPOLOGY}, every step pushing unless p says less; more "
-        "steps/s is better",
+        title=f"Simulated workers, {_TOPOLOGY}, every step pushing; more steps/s is better",
         rows=tuple(rows),
     )
 
@@ -98,47 +90,26 @@ _Found = Mapping[str, Any]
 """Results of a way: medians of its turns; empty if it could not be run."""
 
 
-def _named(units: int, n: int) -> str:
-    return f"64-{units}-10, {n:,} workers"
-
-
 def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) -> Iterator[Row]:
+    title = f"64-{units}-10, {n:,} workers"
+    _log.info("%s", title)
     with TemporaryDirectory() as scratch:
         asked = _hand_over(units, n, steps, Path(scratch) / "work.npz")
-        ours: dict[str, Callable[[], _Found]] = {"loop": partial(_ours, units, n, steps, "loop")}
-        for count in sorted({1, threads}):
-            way = f"dense, {count} threads"
-            ours[way] = partial(_ours, units, n, steps, "dense", count)
-        found = _in_turn({"rival": partial(_theirs, asked), **ours}, rounds)
-    theirs = found["rival"]
-    for way in filter(found.get, ours):
-        one, title = found[way], f"{_named(units, n)}: {way}"
-        if theirs:
-            accuracies = (
-                f"{one['accuracy']:.3f} and {theirs['accuracy']:.3f}, which took fewer steps"
-            )
-            yield Row(
-                name=title,
-                ours=one["rate"],
-                reference=theirs["rate"],
-                unit="steps/s",
-                note=f"{theirs['engine']}; accuracy {accuracies}; peak memory "
-                f"{one['peak_mb']:.0f} and {theirs['peak_mb']:.0f} MB, of which "
-                f"{one['loaded_mb']:.0f} and {theirs['loaded_mb']:.0f} are libraries",
-            )
-        if way != "loop":
-            yield _next_to_loop(f"{title}, next to loop", way, found)
-
-
-def _next_to_loop(name: str, way: str, found: Mapping[str, _Found]) -> Row:
-    one, loop = found[way], found["loop"]
-    return Row(
-        name=name,
-        ours=one["rate"],
-        reference=loop["rate"],
-        unit="steps/s",
-        note=f"our loop; {one['engine']}: {one['why']}",
-    )
+        ways = {f"threads: {k}": partial(_ours, units, n, steps, k) for k in sorted({1, threads})}
+        found = _in_turn({"rival": partial(_theirs, asked), **ways}, rounds)
+    theirs = found["rival"] or _ours(units, n, steps, engine="loop")
+    for way in ways:
+        one = found[way]
+        yield Row(
+            name=f"{title}, {way}",
+            ours=one["rate"],
+            reference=theirs["rate"],
+            unit="steps/s",
+            note=f"{theirs['engine']}; accuracy {one['accuracy']:.3f} and "
+            f"{theirs['accuracy']:.3f}, which took fewer steps; peak memory "
+            f"{one['peak_mb']:.0f} and {theirs['peak_mb']:.0f} MB, of which "
+            f"{one['loaded_mb']:.0f} and {theirs['loaded_mb']:.0f} are libraries",
+        )
 
 
 def _in_turn(ways: Mapping[str, Callable[[], _Found]], rounds: int) -> dict[str, _Found]:
@@ -156,19 +127,9 @@ def _in_turn(ways: Mapping[str, Callable[[], _Found]], rounds: int) -> dict[str,
     return found
 
 
-def _ours(
-    units: int,
-    n: int,
-    steps: int,
-    engine: str,
-    threads: int = 1,
-    p: float = 1.0,
-) -> _Found:
-    _log.info("%s: %s, threads: %d", _named(units, n), engine, threads)
-    asked = {
-        **{"hidden": units, "workers": n, "engine": engine, "threads": threads, "p": p},
-        "steps": steps * (1 if engine == "loop" else _LONGER.get(units, 1)),
-    }
+def _ours(units: int, n: int, steps: int, threads: int = 1, engine: str = "dense") -> _Found:
+    asked = {"hidden": units, "workers": n, "threads": threads, "engine": engine}
+    asked["steps"] = steps * (1 if engine == "loop" else _LONGER.get(units, 1))
     done = subprocess.run(
         [sys.executable, "-m", __name__, json.dumps(asked)],
         env={**os.environ, **_ENVIRONMENT, "OMP_NUM_THREADS": str(threads)},
@@ -180,7 +141,6 @@ def _ours(
 
 
 def _theirs(asked: Mapping[str, Any]) -> _Found:
-    _log.info("%s", rivals.GOSSIPY.name)
     environment = {**_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     try:
         found = rivals.measure(rivals.GOSSIPY, "gossipy", asked, environment)
@@ -215,23 +175,15 @@ def _hand_over(hidden: int, n: int, steps: int, path: Path) -> dict[str, Any]:
     return {**asked, "batch_size": _BATCH, "rounds": steps, "threads": 1}
 
 
-def measured(
-    *,
-    hidden: int,
-    workers: int,
-    steps: int,
-    engine: str,
-    threads: int,
-    p: float = 1.0,
-) -> dict[str, Any]:
+def measured(*, hidden: int, workers: int, steps: int, threads: int, engine: str) -> dict[str, Any]:
     """Simulate GoSGD, in this process.
 
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model;
         ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and in all, in
-        10**6 bytes; the ``engine`` used, and ``why``.
+        10**6 bytes; the ``engine``.
     """
-    how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}
+    how = {"engine": engine, "threads": threads, "decide": "auto", "p": 1.0}
     run = partial(_simulate, hidden)
     # A small simulation first does everything that happens only once.
     run(_WARM_N, 2, how)
@@ -253,8 +205,7 @@ def measured(
         "accuracy": found["accuracy"],
         "loaded_mb": loaded_mb,
         "peak_mb": peak_rss_mib() * _MB_PER_MIB,
-        "engine": found["engine"],
-        "why": found["engine_why"],
+        "engine": engine,
     }
 
 

@@ -13,7 +13,7 @@ from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 
-from ..harness import Result, Row, alternate, rate_gb_s, timed
+from ..harness import Result, Row, alternate, rate_gb_s
 from . import raw
 from .processes import Flat, OnDemand, Partner, Pipe, admit, partner, settled
 from .raw import RawReceiver, RawSender
@@ -32,8 +32,6 @@ _RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
 _NOTES: Final = {
     "raw plain": f"{_RAW}: copy out, recv_into, lerp_",
     "raw held": f"{_RAW}: copied out, sent and mixed from the message one by one",
-    "memcpy": "copy_ on one thread, or on the device",
-    "lerp": "lerp_ on one thread, or on the device",
 }
 
 _SHARED_MEMORY: Final = "shared-memory"
@@ -77,10 +75,8 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
     rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
     ours = rates.pop("rumor")
     for name, rate in rates.items():
-        # A copy within one process only limits ways that send all bytes, not smaller formats.
-        if name.startswith("raw") or way in ("float32", _SHARED_MEMORY):
-            name_, note = f"{title}, {name}", _NOTES[name]
-            yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
+        name_, note = f"{title}, {name}", _NOTES[name]
+        yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
 
 
 def _measure_in_turn(
@@ -88,9 +84,7 @@ def _measure_in_turn(
 ) -> Mapping[str, Sequence[float]]:
     rule, n_params = OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
-    x, y = torch.ones(n_params), torch.zeros(n_params)
-    # On the same device: for the CPU, the same memory.
-    source, target = x.to(device), y.to(device)
+    buffers = torch.ones(n_params), torch.zeros(n_params)
     model = Flat(n_params, device)
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(model, _config(way, rule=rule)))
@@ -101,13 +95,11 @@ def _measure_in_turn(
 
         pushing: dict[str, Callable[[], float]] = {"rumor": partial(_push, peer, rule, other)}
         for name, address in addresses.items():
-            sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
+            sender = stack.enter_context(RawSender(n_params, address, name, buffers))
             pushing[f"raw {name}"] = partial(sender.send_to, other)
         turns: dict[str, Callable[[], Sequence[float]]] = {
             name: partial(_repeated, push, pushes) for name, push in pushing.items()
         }
-        turns["memcpy"] = lambda: timed(lambda: settled(target.copy_(source)), pushes)
-        turns["lerp"] = lambda: timed(lambda: settled(target.lerp_(source, 0.25)), pushes)
         return alternate(turns, rounds)
 
 
@@ -118,9 +110,9 @@ def _repeated(push: Callable[[], float], times: int) -> list[float]:
 def _push(peer: Peer, rule: OnDemand, other: Partner) -> float:
     """Push once; return the seconds from before the snapshot to after the mixing."""
     other.say("rumor")
-    rule.ask("push")
+    rule.is_asked = True
     peer.step()
-    while not rule.is_done:
+    while rule.is_asked:
         # The answer to the previous share is still in flight.
         peer._running().wait_for_share(_NAP_S)
         peer.step()

@@ -31,32 +31,23 @@ _WEIGHT: Final = ONE >> 20
 
 
 class OnDemand:
-    """A rule that pushes almost no weight, and mixes, when asked."""
+    """A rule that pushes almost no weight when asked."""
 
     name = "on-demand"
     registers: tuple[str, ...] = ()
     outstanding_max = 1
 
     def __init__(self) -> None:
-        self.ask("")
+        self.is_asked = False
+        """True to push at the next step at which a peer can be drawn."""
         self.decided_s = 0.0
         """Time of the last decision, right before a snapshot; seconds, monotonic."""
 
-    def ask(self, wanted: str) -> None:
-        """Do so at the next step at which all of it can be done."""
-        self.wanted, self.is_done = wanted, False
-
     def step(self, turn: RuleContext) -> None:
         """Take one turn."""
-        shares = turn.shares() if "mix" in self.wanted else ()
-        peer = turn.draw() if "push" in self.wanted else None
-        if ("mix" in self.wanted and not shares) or ("push" in self.wanted and peer is None):
-            return
-        for share in shares:
-            turn.mix(share)
-        if peer is not None:
+        if self.is_asked and (peer := turn.draw()) is not None:
             turn.push(peer, _WEIGHT)
-        self.wanted, self.is_done, self.decided_s = "", True, turn.now
+            self.is_asked, self.decided_s = False, turn.now
 
 
 class Flat(nn.Module):

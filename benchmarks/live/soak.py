@@ -192,8 +192,8 @@ class _Vitals(NamedTuple):
     """Resident memory with its share only of shared memory, MB."""
     rss: float
     """Resident memory, including shared memory, MB."""
-    threads: int
-    files: int
+    threads: float
+    files: float
     """Open file descriptors."""
 
 
@@ -238,41 +238,29 @@ def measure_soak(
     )
 
 
-def _soak(
-    churn: _Churn, seconds: float, every_s: float, look_s: float
-) -> Sequence[Sequence[_Vitals]]:
-    """Return the measurements of each peer that stayed."""
+def _soak(churn: _Churn, seconds: float, every_s: float, look_s: float) -> Sequence[_Vitals]:
+    """Return measurements in order of time, means over the peers that stayed."""
     start_s = time.monotonic()
-    looks: list[list[_Vitals]] = [[] for _ in churn.pids]
+    looks: list[_Vitals] = []
     turn_s = look_due_s = start_s
     while (now := time.monotonic()) < start_s + seconds:
         if now >= look_due_s:
             look_due_s += look_s
-            for seen, pid in zip(looks, churn.pids, strict=True):
-                seen.append(_vitals(pid))
+            looks.append(_Vitals(*map(mean, zip(*map(_vitals, churn.pids), strict=True))))
         churn.turn()
         turn_s += every_s
         time.sleep(max(0.0, turn_s - time.monotonic()))
     return looks
 
 
-def _rows(looks: Sequence[Sequence[_Vitals]], events: Mapping[str, int]) -> Iterator[Row]:
-    n = len(looks[0])
+def _rows(looks: Sequence[_Vitals], events: Mapping[str, int]) -> Iterator[Row]:
+    n = len(looks)
     early, late = slice(n // 4, max(n // 4 + 1, n // 2)), slice(min(n - 1, 3 * n // 4), n)
     happened = ", ".join(f"{count} {what}" for what, count in sorted(events.items()))
     for what in _Vitals._fields:
-        lasts, seconds = (
-            [mean(getattr(look, what) for look in seen[part]) for seen in looks]
-            for part in (late, early)
-        )
-        most = max(range(len(lasts)), key=lambda i: lasts[i] / seconds[i])
-        for whose, last, second in (
-            ("mean", mean(lasts), mean(seconds)),
-            ("of the peer that grew most", lasts[most], seconds[most]),
-        ):
-            unit = "MB" if what in ("pss", "rss") else ""
-            name = f"{what}, {whose}"
-            yield Row(name=name, ours=last, reference=second, unit=unit, note=happened)
+        last, second = (mean(getattr(look, what) for look in looks[part]) for part in (late, early))
+        unit = "MB" if what in ("pss", "rss") else ""
+        yield Row(name=what, ours=last, reference=second, unit=unit, note=happened)
 
 
 def _weight(whole: Audit) -> Row:

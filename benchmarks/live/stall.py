@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import mean, median
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,15 +15,12 @@ from rumor.gossip import GoSGD
 from rumor.train import Peer, PeerConfig
 
 from .. import rivals
-from ..harness import Result, Row, alternate, timed
-from .processes import Flat, Pipe, admit, partner, settled
+from ..harness import Result, Row, alternate
+from .processes import Flat, Pipe, admit, partner
 
 __all__ = ["Burst", "measure_stall"]
 
 _log = logging.getLogger(__name__)
-
-_WIDTH: Final = 1024
-_PROBES: Final = 5
 
 
 @dataclass(slots=True)
@@ -62,13 +59,10 @@ def measure_stall(
     steps: int = 50,
     rounds: int = 4,
     rival_rounds: int = 5,
-    device: str = "cpu",
 ) -> Result:
     """Measure `Peer.step` on the training thread, next to a neighbor that trains equally fast.
 
-    An optimizer step is a sleep, so that cores are not the limit and only gossip is measured. On a
-    GPU a step is work for it, and gossip includes its time there, too; the neighbor's model is
-    in host memory, since in a swarm it has a GPU of its own.
+    An optimizer step is a sleep, so that cores are not the limit and only gossip is measured.
 
     Args:
         params: Parameters of the model.
@@ -77,16 +71,14 @@ def measure_stall(
         steps: Number of steps in a row, with gossip or without.
         rounds: Turns of either.
         rival_rounds: Counted averaging rounds of hivemind and decent-dp, once every 1 / p steps;
-            with 0, or on a GPU, neither is run.
-        device: Device of the model.
+            with 0, neither is run.
     """
     torch.set_num_threads(1)
-    is_here = torch.device(device).type == "cpu"
     rows: list[Row] = []
     for n_params in params:
-        ours = [_measure(n_params, p, step_s, steps, rounds, device) for p in ps]
+        ours = [_measure(n_params, p, step_s, steps, rounds) for p in ps]
         rows.extend(row for found in ours for row in _own_rows(found))
-        for rival in (rivals.HIVEMIND, rivals.DECENT) if is_here and rival_rounds else ():
+        for rival in (rivals.HIVEMIND, rivals.DECENT) if rival_rounds else ():
             asked = {
                 "rival": rival.name,
                 "n_params": n_params,
@@ -126,28 +118,20 @@ class _Found:
         return sum(self.stalls_s) / max(1.0, exchanges)
 
 
-def _measure(
-    n_params: int, p: float, step_s: float, steps: int, rounds: int, device: str
-) -> _Found:
+def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) -> _Found:
     _log.info("stepping: %d parameters, p = %g", n_params, p)
     config = PeerConfig(rule=GoSGD(p), linger_s=0, leave_s=1)
-    model = Flat(n_params, device)
-    is_here = torch.device(device).type == "cpu"
-    work = partial(time.sleep, step_s) if is_here else _products(device, step_s)
+    work = partial(time.sleep, step_s)
     with (
-        Peer(model, config) as peer,
+        Peer(Flat(n_params), config) as peer,
         partner(_serve, peer.address, n_params, p, step_s) as other,
     ):
         admit(peer, other)
 
-        def gossip() -> None:
-            peer.step()
-            settled(model.flat)
-
         def gossiping() -> list[Burst]:
             before = peer.stats().counters
             other.say(steps)
-            burst = _train(gossip, work, steps)
+            burst = _train(peer.step, work, steps)
             other.hear()
             counters = peer.stats().counters
             for what in ("pushes", "skipped", "mixed"):
@@ -164,20 +148,6 @@ def _train(gossip: Callable[[], None] | None, work: Callable[[], None], steps: i
     for _ in range(steps):
         burst.step(gossip, work)
     return burst
-
-
-def _products(device: str, step_s: float) -> Callable[[], None]:
-    """Make a step that keeps a device busy for *step_s*: matrix products, until they are done."""
-    x = torch.randn(_WIDTH, _WIDTH, device=device)
-    out = torch.empty_like(x)
-
-    def work(times: int) -> None:
-        for _ in range(times):
-            torch.mm(x, x, out=out)
-        settled(out)
-
-    once_s = median(timed(lambda: work(_PROBES), _PROBES)) / _PROBES
-    return partial(work, max(1, round(step_s / once_s)))
 
 
 def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> None:
@@ -214,10 +184,6 @@ def _own_rows(found: _Found) -> Iterator[Row]:
     )
 
 
-def _p99_ms(taken_s: Sequence[float]) -> float:
-    return float(np.percentile(taken_s, 99)) * 1e3
-
-
 def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any]) -> Iterator[Row]:
     _log.info("stepping: %s", rival.name)
     try:
@@ -229,7 +195,6 @@ def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any])
     for found, (period, stalls_s, wall_s) in zip(ours, taken, strict=True):
         figures = {
             "for one exchange": (found.exchange_s * 1e3, mean(stalls_s) * period * 1e3, "ms"),
-            "p99 of a step": (_p99_ms(found.stalls_s), _p99_ms(stalls_s), "ms"),
             "kept": (found.rate, len(stalls_s) / wall_s, "steps/s"),
         }
         for what, (mine, their, unit) in figures.items():

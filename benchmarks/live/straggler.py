@@ -64,7 +64,6 @@ def measure_straggler(
     rows = (
         (f"rumor, p = {p:g}", all_["rumor"], all_["alone"], alone),
         (ddp, all_["ddp"], all_["alone"], alone),
-        ("rumor, next to DDP", all_["rumor"], all_["ddp"], ddp),
         ("rumor, the fast ones", fast["rumor"], fast["alone"], "the same, alone"),
         ("rumor, the slow one", slow["rumor"], slow["alone"], "the same, alone"),
     )
