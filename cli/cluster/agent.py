@@ -13,13 +13,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from ...gossip.transport.addresses import PORT_MAX, bind_error
+from ...gossip.transport.addresses import bind_error
 from ..launch.config import Place
 from ..launch.processes import ProcessGroup
 
@@ -54,9 +52,8 @@ class Agent:
     def __init__(self, orders: int, news: int) -> None:
         self._orders, self._news = orders, news
         self._read = bytearray()
+        self._job: dict[str, Any] = {}
         self._group: ProcessGroup | None = None
-        self._copied: tuple[str, ...] = COPIED
-        self._leave_s = 0.0
         self._offsets: dict[Path, int] = {}
         self._running: list[tuple[Place, Any]] | None = None
         self._lost = ""
@@ -92,7 +89,7 @@ class Agent:
             with suppress(OSError), open(place.folder / "log.txt", "a") as log:
                 log.write(f"rumor: {self._lost}, so this peer is asked to leave\n")
         group.leave_all()
-        give_up_s = time.monotonic() + self._leave_s + _PATIENCE_S
+        give_up_s = time.monotonic() + self._job["leave_s"] + _PATIENCE_S
         while any(p.poll() is None for p in group.processes) and time.monotonic() < give_up_s:
             time.sleep(_LOOK_S)
 
@@ -103,10 +100,11 @@ class Agent:
         *lines, self._read = (self._read + data).split(b"\n")
         for line in lines:
             order = json.loads(line)
-            if "check" in order:
-                self._say(hello=_check(**order["check"]))
+            if "job" in order:
+                self._job = order["job"]
+                self._say(hello=versions() | {"problems": _problems(self._job)})
             if "start" in order:
-                self._start(order["start"])
+                self._start()
             if self._group is not None:
                 if "leave" in order:
                     self._group.leave_all(order["leave"])
@@ -115,16 +113,13 @@ class Agent:
                 if "kill" in order:
                     self._group.kill_all()
 
-    def _start(self, asked: dict[str, Any]) -> None:
-        self._leave_s = asked["leave_s"]
-        if asked["models"]:
-            self._copied = (*COPIED, MODEL)
+    def _start(self) -> None:
+        command = tuple(self._job["command"])
+        places = [
+            Place(**{**peer, "folder": Path(peer["folder"]), "command": command})
+            for peer in self._job["peers"]
+        ]
         try:
-            command = tuple(asked["command"])
-            places = [
-                Place(**{**peer, "folder": Path(peer["folder"]), "command": command})
-                for peer in asked["peers"]
-            ]
             for place in places:
                 place.folder.mkdir(parents=True)
             (places[0].folder.parent / "agent.pid").write_text(f"{os.getpid()}\n")
@@ -148,7 +143,9 @@ class Agent:
         """Send all news of the peers; the end of each comes after all of its files."""
         for place, process in tuple(self._running or ()):
             status = process.poll()
-            names = STREAMED if status is None else (*STREAMED, *self._copied)
+            names = STREAMED if status is None else (*STREAMED, *COPIED)
+            if status is not None and self._job["models"]:
+                names = (*names, MODEL)
             for path in sorted(path for name in names for path in place.folder.glob(name)):
                 with suppress(OSError), open(path, "rb") as file:
                     file.seek(self._offsets.get(path, 0))
@@ -161,39 +158,28 @@ class Agent:
                 self._say(peer=place.index, exit=status)
 
 
-def _check(
-    dir: str,
-    command: Sequence[str],
-    script: str | None,
-    folders: Sequence[str],
-    host: str,
-    first: int,
-    count: int,
-) -> dict[str, Any]:
-    """Report versions and problems, and change to the folder where peers run."""
+def _problems(job: dict[str, Any]) -> list[str]:
+    """Return what a job lacks on this machine, and change to the folder where its peers run."""
     problems = []
     try:
-        os.chdir(os.path.expanduser(dir))
+        os.chdir(os.path.expanduser(job["dir"]))
     except OSError as error:
-        problems.append(f"folder {dir} cannot be opened ({error.strerror}): see dir=")
+        problems.append(f"folder {job['dir']} cannot be opened ({error.strerror}): see dir=")
     else:
         # The name python must start the interpreter that has rumor.
         own = os.path.dirname(sys.executable)
         os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        if shutil.which(command[0]) is None:
-            problems.append(f"program {command[0]!r} was not found")
+        program, script = job["command"][0], job["script"]
+        if shutil.which(program) is None:
+            problems.append(f"program {program!r} was not found")
         elif script is not None and not Path(script).is_file():
             problems.append(f"script {script!r} was not found in {Path.cwd()}")
-        problems += [
-            f"{folder} is there already: name a new --out"
-            for folder in folders
-            if os.path.exists(folder)
-        ]
-    near = range(first, min(first + 1000, PORT_MAX + 1))
-    ports = [*islice((port for port in near if bind_error(host, port) is None), count)]
-    if len(ports) < count:
-        problems.append(f"too few ports from {first} on are free: see --port")
-    return versions() | {"ports": ports, "problems": problems}
+        folders = [peer["folder"] for peer in job["peers"]]
+        there = filter(os.path.exists, folders)
+        problems += [f"{folder} is there already: name a new --out" for folder in there]
+    if taken := [port for port in job["ports"] if bind_error(job["host"], port) is not None]:
+        problems.append(f"port {taken[0]} is not free: see --port")
+    return problems
 
 
 def main() -> int:

@@ -1,13 +1,13 @@
 """A connection to the agent of one machine, by ssh."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
-import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from ...gossip.errors import ConfigError
@@ -24,7 +24,6 @@ _OPTIONS: Final = (
 
 _AGENT: Final = "-P -m rumor.cli.cluster.agent"
 
-_ERRORS_MAX: Final = 20
 _CLOSE_S: Final = 5.0
 
 
@@ -53,54 +52,54 @@ class Connection:
         self.host = host
         words = ssh_command(ssh, host)
         self._name = words[0]
+        self._errors = TemporaryFile()
+        self._last = ""
         try:
             self._process = subprocess.Popen(
                 words,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=self._errors,
                 # Without a session of its own, ssh would get the terminal's Ctrl-C, too.
                 start_new_session=True,
             )
         except OSError as error:
+            self._errors.close()
             raise ConfigError(f"--ssh: {words[0]}: {error.strerror or error}") from None
-        self._errors: deque[str] = deque(maxlen=_ERRORS_MAX)
-        self._said = threading.Lock()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        assert self._process.stdin and self._process.stdout
+        self._orders, self._news = self._process.stdin, self._process.stdout
 
     def say(self, **order: Any) -> None:
         """Send an order; if it is lost, so is the connection."""
-        stdin = self._process.stdin
-        with self._said, suppress(OSError, ValueError):
-            if stdin is not None:
-                stdin.write(json.dumps(order).encode() + b"\n")
-                stdin.flush()
+        text = json.dumps(order).encode() + b"\n"
+        # Not buffered: a signal may come in between, and give another order.
+        with suppress(OSError, ValueError):
+            while text:
+                text = text[os.write(self._orders.fileno(), text) :]
 
     def news(self) -> Iterator[dict[str, Any]]:
         """Yield the agent's messages, until the connection ends."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._news:
             with suppress(ValueError):
                 told = json.loads(line)
                 if isinstance(told, dict):
                     yield told
                     continue
             # For instance, the greeting of a shell.
-            self._errors.append(line.decode(errors="replace").strip())
+            self._last = line.decode(errors="replace").strip() or self._last
 
     def why(self) -> str:
         """Return why it has ended, as far as known."""
         status = self._process.wait()
-        self._listener.join(_CLOSE_S)
-        said = next((line for line in reversed(self._errors) if line), "")
-        return said or f"{self._name} ended with status {status}"
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").split("\n")
+        last = next(filter(None, map(str.strip, reversed(said))), self._last)
+        return last or f"{self._name} ended with status {status}"
 
     def end(self) -> None:
         """End it: messages sent before that can still be read."""
-        with self._said, suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+        with suppress(OSError):
+            self._orders.close()
         try:
             self._process.wait(_CLOSE_S)
         except subprocess.TimeoutExpired:
@@ -110,12 +109,5 @@ class Connection:
     def close(self) -> None:
         """End it, and read no more."""
         self.end()
-        self._listener.join()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
-
-    def _listen(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._errors.append(line.decode(errors="replace").strip())
+        self._news.close()
+        self._errors.close()

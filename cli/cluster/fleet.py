@@ -9,16 +9,17 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.transport.addresses import PORT, is_loopback, join_address
+from ...gossip.transport.addresses import PORT, PORT_MAX, is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.checks import script_job, script_of
@@ -29,10 +30,11 @@ from .agent import COPIED, MODEL, STREAMED, versions
 from .connection import Connection, ssh_command
 from .hosts import Host, read_hosts
 
-__all__ = ["Fleet", "Remote", "Station", "stations", "told_by_machine"]
+__all__ = ["Fleet", "Station", "stations", "told_by_machine"]
 
 _PING_S: Final = 5.0
 _KILL_S: Final = 5.0
+_LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,11 @@ class Station:
     """One machine, and its peers."""
 
     host: Host
-    peers: tuple[int, ...]
+    peers: range
     """Numbers of its peers."""
 
-    ports: tuple[int, ...]
-    """Ports of its peers."""
+    port: int
+    """Port of the first of its peers; the others follow."""
 
     @property
     def bind(self) -> str:
@@ -53,63 +55,98 @@ class Station:
             return "127.0.0.1" if self.host.address == "localhost" else self.host.address
         return "::" if ":" in self.host.address else "0.0.0.0"
 
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Address and port of each peer."""
+        return [(self.host.address, self.port + local) for local in range(len(self.peers))]
+
+    def folder(self, out: Path, id: str) -> str:
+        """Return the folder of a peer there, for a run in the folder *out*."""
+        # Another folder than that of the copies, as the machine may be this one.
+        return str(out / "hosts" / self.host.name / id)
+
 
 def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
-    """Number the peers consecutively; ports are those they would have if all were free."""
+    """Number the peers consecutively."""
     made, before = [], 0
     for host in hosts:
-        first = host.listen or port or PORT
-        peers = tuple(range(before, before + host.slots))
-        ports = tuple(range(first, first + host.slots))
-        made.append(Station(host=host, peers=peers, ports=ports))
+        peers, first = range(before, before + host.slots), host.listen or port or PORT
+        if (last := first + host.slots - 1) > PORT_MAX:
+            raise ConfigError(f"{host.name}: its last peer would listen at port {last}")
+        made.append(Station(host=host, peers=peers, port=first))
         before += host.slots
     return tuple(made)
-
-
-def _folder_there(out: Path, station: Station, id: str) -> str:
-    # Another folder than that of the copies, as the machine may be this one.
-    return str(out / "hosts" / station.host.name / id)
 
 
 def told_by_machine(
     config: LaunchConfig, out: Path, made: Sequence[Station]
 ) -> dict[int, dict[str, str]]:
     """Return additions to the environment of each peer, by its number."""
-    places = [(s.host.address, port) for s in made for port in s.ports]
+    places = [place for station in made for place in station.places]
     spec = config.rule_spec
     together = spec is not None and requirements_of(spec.make()).fixed_members
     told: dict[int, dict[str, str]] = {}
     for station in made:
-        host = station.host
-        devices = (host.device or "").split(",")
-        for local, (index, port) in enumerate(zip(station.peers, station.ports, strict=True)):
+        devices = (station.host.device or "").split(",")
+        for local, index in enumerate(station.peers):
             device = devices[local % len(devices)]
             own = replace(config, device=device) if device else config
             found = variables(own, out, index, local)
             del found["RUMOR_RENDEZVOUS"]
+            host, port = station.places[local]
             found |= {
-                "RUMOR_OUT": _folder_there(out, station, found["RUMOR_ID"]),
+                "RUMOR_OUT": station.folder(out, found["RUMOR_ID"]),
                 "RUMOR_FOUNDERS": str(config.peers if together else 1),
-                "RUMOR_JOIN": ",".join(joins(places, (host.address, port))),
+                "RUMOR_JOIN": ",".join(joins(places, (host, port))),
                 "RUMOR_BIND": join_address(station.bind, str(port)),
-                "RUMOR_ADVERTISE": join_address(host.address, str(port)),
+                "RUMOR_ADVERTISE": join_address(host, str(port)),
                 "PYTHONUNBUFFERED": "1",
             }
             if config.key is not None and config.roster is not None:
                 # Paths on that machine.
                 found |= {"RUMOR_KEY": str(config.key), "RUMOR_ROSTER": str(config.roster)}
-            told[index] = found | dict(host.variables)
+            told[index] = found | dict(station.host.variables)
     return told
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
-    """A run on several machines, before any of them is reached."""
+@dataclass(slots=True)
+class _RemoteProcess:
+    """One peer's process on another machine; without a status it runs, or is not known."""
 
-    job: Job
-    machines: MachinesConfig
-    stations: tuple[Station, ...]
-    """The peers of each machine, with ports as if all were free."""
+    status: int | None = None
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+class Fleet:
+    """A run on several machines."""
+
+    def __init__(self, job: Job, made: Sequence[Station], machines: MachinesConfig) -> None:
+        self.job = job
+        self._stations, self._machines = made, machines
+        told = told_by_machine(job.config, job.out, made)
+        self.places = [
+            Place(
+                index=index,
+                id=id,
+                folder=job.out / "peers" / id,
+                command=job.command,
+                variables=told[index],
+            )
+            for index, id in enumerate(job.config.ids())
+        ]
+        """Places of all peers, in order: the folders of the copies of their files."""
+        self.processes = [_RemoteProcess() for _ in self.places]
+        """Processes in the same order."""
+        self.unreached: list[str] = []
+        """Peers whose last files could not be copied."""
+        self._connections: list[Connection] = []
+        self._threads: list[threading.Thread] = []
+        self._partial: dict[int, bytes] = {}
+        self._lines: deque[str] = deque()
+        self._ping_s = 0.0
+        self._give_up_s = inf
 
     @classmethod
     def read(
@@ -129,137 +166,78 @@ class Remote:
                 "there, and no --peers"
             )
         job = script_job(replace(config, peers=count), words, here=False)
-        return cls(job=job, machines=machines, stations=made)
+        return cls(job, made, machines)
 
     def settings(self) -> dict[str, Any]:
         """Return the ssh command for each machine."""
-        ids = self.job.config.ids()
         return {
-            f"{station.host.name} ({', '.join(ids[index] for index in station.peers)})": shlex.join(
-                ssh_command(self.machines.ssh, station.host)
+            f"{station.host.name} ({', '.join(place.id for place in self._on(station))})": (
+                shlex.join(ssh_command(self._machines.ssh, station.host))
             )
-            for station in self.stations
+            for station in self._stations
         }
 
-    def environment(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the environment of each peer, by its name."""
-        told = told_by_machine(self.job.config, self.job.out, self.stations)
-        return {id: told[index] for index, id in enumerate(self.job.config.ids())}
+    def _on(self, station: Station) -> Sequence[Place]:
+        return self.places[station.peers.start : station.peers.stop]
 
     @contextmanager
-    def connected(self) -> "Iterator[Fleet]":
+    def connected(self) -> Iterator[None]:
         """Connect to all machines and check them, for as long as the block lasts.
 
         Raises:
             ConfigError: Some cannot be reached, or lack a requirement; all of these are named.
         """
-        job, connections = self.job, list[Connection]()
+        job = self.job
         try:
-            for station in self.stations:
-                connections.append(Connection(station.host, self.machines.ssh))
-            for station, connection in zip(self.stations, connections, strict=True):
-                ids = [job.config.ids()[index] for index in station.peers]
-                check = {
-                    "dir": station.host.dir,
-                    "command": job.command,
-                    "script": script_of(job.command),
-                    "folders": [_folder_there(job.out, station, id) for id in ids],
-                    "host": station.bind,
-                    "first": station.ports[0],
-                    "count": len(station.ports),
-                }
-                connection.say(check=check)
-            hellos = [_hello(connection) for connection in connections]
-            pairs = [*zip(self.stations, hellos, strict=True)]
-            problems = [f"{s.host.name}: {why}" for s, (_, whys) in pairs for why in whys]
+            for station in self._stations:
+                self._connections.append(Connection(station.host, self._machines.ssh))
+            for station, connection in zip(self._stations, self._connections, strict=True):
+                peers = [
+                    {
+                        "index": place.index,
+                        "id": place.id,
+                        "folder": station.folder(job.out, place.id),
+                        "variables": place.variables,
+                    }
+                    for place in self._on(station)
+                ]
+                connection.say(
+                    job={
+                        "dir": station.host.dir,
+                        "command": job.command,
+                        "script": script_of(job.command),
+                        "host": station.bind,
+                        "ports": [port for _, port in station.places],
+                        "peers": peers,
+                        "leave_s": job.config.leave_s,
+                        "models": self._machines.models,
+                    }
+                )
+            problems = [
+                f"{connection.host.name}: {problem}"
+                for connection in self._connections
+                for problem in _problems(connection)
+            ]
             if problems:
                 raise ConfigError("; ".join(problems))
-            made = [replace(station, ports=tuple(ports)) for station, (ports, _) in pairs]
-            yield Fleet(job, made, connections, models=self.machines.models)
+            yield
         finally:
-            for connection in connections:
+            for connection in self._connections:
                 connection.close()
-
-
-def _hello(connection: Connection) -> tuple[list[int], list[str]]:
-    """Return free ports of a machine, and its problems."""
-    hello = next((told["hello"] for told in connection.news() if "hello" in told), None)
-    if hello is None:
-        return [], [connection.why()]
-    wrong = [
-        f"{name} is {hello[name]} there and {own} here"
-        for name, own in versions().items()
-        if hello[name] != own
-    ]
-    return hello["ports"], [*wrong, *hello["problems"]]
-
-
-@dataclass(slots=True)
-class _RemoteProcess:
-    """One peer's process on another machine; without a status it runs, or is not known."""
-
-    status: int | None = None
-
-    def poll(self) -> int | None:
-        return self.status
-
-
-class Fleet:
-    """The processes of a run on several machines."""
-
-    def __init__(
-        self,
-        job: Job,
-        made: Sequence[Station],
-        connections: Sequence[Connection],
-        *,
-        models: bool,
-    ) -> None:
-        self._job, self._models = job, models
-        self._stations = [*zip(made, connections, strict=True)]
-        self._told = told_by_machine(job.config, job.out, made)
-        self.places = [
-            Place(index=index, id=id, folder=job.out / "peers" / id, command=job.command)
-            for index, id in enumerate(job.config.ids())
-        ]
-        """Places of all peers, in order: the folders of the copies of their files."""
-        self.processes = [_RemoteProcess() for _ in self.places]
-        """Processes in the same order."""
-        self.unreached: list[str] = []
-        """Peers whose last files could not be copied."""
-        self._partial: dict[int, bytes] = {}
-        self._lines: deque[str] = deque()
-        self._closing = threading.Event()
-        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start all."""
         for place in self.places:
             place.folder.mkdir(parents=True)
             (place.folder / "log.txt").touch()
-        for station, connection in self._stations:
-            peers = [
-                {
-                    "index": index,
-                    "id": self.places[index].id,
-                    "folder": _folder_there(self._job.out, station, self.places[index].id),
-                    "variables": self._told[index],
-                }
-                for index in station.peers
-            ]
-            connection.say(
-                start={
-                    "peers": peers,
-                    "command": self._job.command,
-                    "leave_s": self._job.config.leave_s,
-                    "models": self._models,
-                }
-            )
-            self._run(self._follow, station, connection)
-        self._run(self._ping)
+        for station, connection in zip(self._stations, self._connections, strict=True):
+            connection.say(start=True)
+            following = (station, connection)
+            self._threads.append(threading.Thread(target=self._follow, args=following, daemon=True))
+            self._threads[-1].start()
 
     def _say(self, **order: Any) -> None:
-        for _, connection in self._stations:
+        for connection in self._connections:
             connection.say(**order)
 
     def leave_all(self, number: int = signal.SIGTERM) -> None:
@@ -274,60 +252,55 @@ class Fleet:
     def kill_all(self) -> None:
         """Kill all running peers; a machine that does not answer is given up."""
         self._say(kill=True)
-        give_up = threading.Timer(_KILL_S, self._give_up)
-        give_up.daemon = True
-        give_up.start()
-
-    def release_all(self) -> None:
-        """Do nothing: peers of other machines are never paused."""
+        self._give_up_s = min(self._give_up_s, time.monotonic() + _KILL_S)
 
     def wait(self) -> None:
         """Wait until all have ended."""
         while any(process.poll() is None for process in self.processes):
-            time.sleep(_PING_S / 100)
+            self._ping()
+            time.sleep(_LOOK_S)
 
-    def _give_up(self) -> None:
-        for process in self.processes:
+    def look(self) -> list[str]:
+        """Give the machines a sign of life; return what peers have printed since, and other news.
+
+        To be called again and again: a machine that hears nothing lets its peers leave.
+        """
+        self._ping()
+        return [self._lines.popleft() for _ in range(len(self._lines))]
+
+    def _ping(self) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._ping_s:
+            self._ping_s = now_s + _PING_S
+            self._say(ping=True)
+        for process in self.processes if now_s >= self._give_up_s else ():
             if process.status is None:
                 process.status = -signal.SIGKILL
 
-    def lines(self) -> list[str]:
-        """Return what peers have printed since the last call, and events of connections."""
-        return [self._lines.popleft() for _ in range(len(self._lines))]
-
     def close(self) -> None:
         """End all connections, and wait until nothing is written any more."""
-        self._closing.set()
-        for _, connection in self._stations:
+        for connection in self._connections:
             connection.end()
         for thread in self._threads:
             thread.join()
-
-    def _run(self, target: Any, *arguments: Any) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _ping(self) -> None:
-        while not self._closing.wait(_PING_S):
-            self._say(ping=True)
 
     def _follow(self, station: Station, connection: Connection) -> None:
         """Process the messages of an agent, until its connection ends."""
         failed = ""
         for told in connection.news():
             failed = str(told.get("failed", failed))
-            if (index := told.get("peer")) in station.peers:
+            index = told.get("peer")
+            if isinstance(index, int) and index in station.peers:
                 if "file" in told:
                     self._copy(index, str(told["file"]), base64.b64decode(told["data"]), station)
                 elif "exit" in told:
                     self.processes[index].status = int(told["exit"])
         missing = [i for i in station.peers if self.processes[i].status is None]
-        if not missing or self._closing.is_set():
+        if not missing:
             return
         name, why = station.host.name, failed or connection.why()
         if not failed:
-            there = Path(station.host.dir) / self._job.out / "hosts" / name
+            there = Path(station.host.dir) / self.job.out / "hosts" / name
             self._lines.append(
                 f"{name}: the connection was lost ({why}); its peers hand their weight on and "
                 f"leave. What they leave stays there, in {there}"
@@ -360,3 +333,16 @@ class Fleet:
             # Training continues, and the original files are complete on that machine.
             self.unreached.append(place.id)
             self._lines.append(f"{place.folder / name} cannot be written: {error.strerror}")
+
+
+def _problems(connection: Connection) -> list[str]:
+    """Return what a machine lacks, or why it was not reached."""
+    hello = next((told["hello"] for told in connection.news() if "hello" in told), None)
+    if hello is None:
+        return [connection.why()]
+    wrong = [
+        f"{name} is {hello[name]} there and {own} here"
+        for name, own in versions().items()
+        if hello[name] != own
+    ]
+    return [*wrong, *hello["problems"]]

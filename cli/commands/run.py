@@ -86,12 +86,13 @@ def run(
     if _becomes_task(config, machines, words, names, as_json=as_json):
         return
     if machines.hosts is not None:
-        from ..cluster.fleet import Remote
+        from ..cluster.fleet import Fleet
 
         _require_no_faults(config, "on other machines")
-        remote = Remote.read(config, machines, words, names)
-        job = remote.job
-        settings, told = shown_settings(job.config) | remote.settings(), remote.environment()
+        fleet = Fleet.read(config, machines, words, names)
+        job = fleet.job
+        settings = shown_settings(job.config) | fleet.settings()
+        told = {place.id: place.variables for place in fleet.places}
     else:
         job = script_job(config, words)
         settings = shown_settings(job.config)
@@ -102,7 +103,7 @@ def run(
     if machines.hosts is None:
         summary = run_swarm(job)
     else:
-        with remote.connected() as fleet:
+        with fleet.connected():
             summary = run_swarm(job, fleet)
     end(summary, as_json=as_json)
 

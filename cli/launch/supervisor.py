@@ -3,46 +3,27 @@
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from .config import Place
 from .display import Display
-from .monitor import Life, Monitor, PeerView, Process
+from .monitor import Monitor, PeerView
 from .processes import ProcessGroup
 
 if TYPE_CHECKING:
+    from ..cluster.fleet import Fleet
     from .faults import FaultInjector
 
-__all__ = ["Fleet", "supervise"]
+__all__ = ["supervise"]
 
 LOOK_S = 0.2
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
-class Fleet(Protocol):
-    """Processes on other machines, see `cluster.fleet.Fleet`."""
-
-    places: list[Place]
-    unreached: list[str]
-
-    @property
-    def processes(self) -> Sequence[Process]: ...
-    def start(self) -> None: ...
-    def leave_all(self, number: int = signal.SIGTERM) -> None: ...
-    def tell_dead(self, lives: Sequence[Life]) -> None: ...
-    def release_all(self) -> None: ...
-    def kill_all(self) -> None: ...
-    def wait(self) -> None: ...
-    def lines(self) -> list[str]: ...
-    def close(self) -> None: ...
-
-
 class _Interrupt:
     """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
-    def __init__(self, group: ProcessGroup | Fleet) -> None:
+    def __init__(self, group: "ProcessGroup | Fleet") -> None:
         self._group = group
         self.count = 0
         self.number: int = signal.SIGTERM
@@ -63,7 +44,7 @@ class _Interrupt:
 
 
 def supervise(
-    group: ProcessGroup | Fleet,
+    group: "ProcessGroup | Fleet",
     monitor: Monitor,
     display: Display,
     faults: "FaultInjector | None" = None,
@@ -85,8 +66,8 @@ def supervise(
         while not monitor.over or (faults is not None and faults.will_revive):
             if interrupt.count and faults is not None:
                 # Nothing more is done to peers, and a paused one must hear the signal.
+                faults.release_all()
                 faults = None
-                group.release_all()
             news = _wait(faults) + monitor.update()
             # Without this, the others would notice a death after half a minute of silence; for a
             # peer that will be restarted they must wait.

@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,12 +80,21 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch
         signal.signal(number, handler)
 
 
+def job_of(*command: str, script: str | None = None, models: bool = False) -> dict[str, Any]:
+    peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
+    job: dict[str, Any] = {
+        "dir": ".",
+        "command": command,
+        "script": script,
+        "host": "127.0.0.1",
+        "ports": [],
+    }
+    return job | {"peers": peers, "leave_s": 0.0, "models": models}
+
+
 def start_peer(launcher: Launcher, script: str, *, models: bool = False) -> Path:
     """Order the agent to start one peer; return the folder it writes to."""
-    peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
-    launcher.say(
-        start={"command": ["sh", "-c", script], "leave_s": 0.0, "models": models, "peers": peers}
-    )
+    launcher.say(job=job_of("sh", "-c", script, models=models), start=True)
     return Path("run/ada")
 
 
@@ -207,15 +217,19 @@ def test_a_failed_start_is_reported(launcher: Launcher) -> None:
     assert "File exists" in list(launcher.news())[-1]["failed"]
 
 
-def test_a_check_reports_versions_free_ports_and_problems(launcher: Launcher) -> None:
+def test_a_job_is_answered_by_versions_and_problems(launcher: Launcher) -> None:
     Path("mine.py").touch()
-    check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}
-    launcher.say(check=check | {"first": 20_000, "count": 2})
-    launcher.close_orders()
-    launcher.agent.run()
-    (hello,) = (each["hello"] for each in launcher.news())
-    assert hello["problems"] == [] and len(hello["ports"]) == 2
-    assert hello["rumor"] == module.versions()["rumor"]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for ports in ([], [port]):
+            launcher.say(job=job_of("sh", script="mine.py") | {"ports": ports})
+        launcher.close_orders()
+        launcher.agent.run()
+    free, taken = (each["hello"] for each in launcher.news())
+    assert free == module.versions() | {"problems": []}
+    assert taken["problems"] == [f"port {port} is not free: see --port"]
 
 
 def test_output_of_a_library_is_not_mistaken_for_news(

@@ -40,5 +40,6 @@ def test_an_ssh_that_does_not_end_is_killed(
 ) -> None:
     monkeypatch.setattr(module, "_CLOSE_S", 0.1)
     connection = Connection(HOST, ssh(tmp_path, "exec sleep 1000"))
-    connection.close()
+    connection.end()
     assert connection.why().endswith("ssh ended with status -9")
+    connection.close()

@@ -12,9 +12,7 @@ from rumor.cli.cluster import fleet as module
 from rumor.cli.cluster.connection import Connection
 from rumor.cli.cluster.fleet import Fleet, Station
 from rumor.cli.cluster.hosts import Host
-from rumor.cli.launch.config import Job, LaunchConfig
-
-from ...waiting import until
+from rumor.cli.launch.config import Job, LaunchConfig, MachinesConfig
 
 News = dict[str, Any] | Callable[[], dict[str, Any]]
 
@@ -24,13 +22,13 @@ class Canned(Connection):
 
     def __init__(self, *news: News) -> None:
         self.orders: list[dict[str, Any]] = []
-        self._news = news
+        self._canned = news
 
     def say(self, **order: Any) -> None:
         self.orders.append(order)
 
     def news(self) -> Iterator[dict[str, Any]]:
-        for each in self._news:
+        for each in self._canned:
             yield each() if callable(each) else each
 
     def why(self) -> str:
@@ -43,9 +41,11 @@ class Canned(Connection):
 
 def fleet_of(folder: Path, *news: News) -> Fleet:
     host = Host(line=1, name="node-a", address="node-a")
-    station = Station(host=host, peers=(0,), ports=(7700,))
+    station = Station(host=host, peers=range(1), port=7700)
     job = Job(config=LaunchConfig(peers=1), name="x", command=("x",), out=folder)
-    return Fleet(job, [station], [Canned(*news)], models=True)
+    fleet = Fleet(job, [station], MachinesConfig())
+    fleet._connections.append(Canned(*news))
+    return fleet
 
 
 def piece(name: str, data: bytes, peer: Any = 0) -> dict[str, Any]:
@@ -87,13 +87,13 @@ def test_output_of_peers_is_shown_by_line_with_control_characters_escaped(tmp_pa
         {"peer": 0, "exit": 0},
     )
     assert run(fleet) == 0
-    assert fleet.lines() == [
+    assert fleet.look() == [
         "[node-a peer-0] one",
         "[node-a peer-0] two",
         "[node-a peer-0] 20 %",
         "[node-a peer-0] \\x1b[2Jgone\ufffd",
     ]
-    assert fleet.lines() == []
+    assert fleet.look() == []
 
 
 def test_an_unwritable_copy_is_reported_and_stops_no_peer(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_an_unwritable_copy_is_reported_and_stops_no_peer(tmp_path: Path) -> Non
     fleet = fleet_of(tmp_path / "run", in_the_way, piece("peer.json", b"}"), end)
     assert run(fleet) == 0
     assert fleet.unreached == ["peer-0"]
-    assert [line for line in fleet.lines() if "cannot be written: Is a directory" in line]
+    assert [line for line in fleet.look() if "cannot be written: Is a directory" in line]
 
 
 def test_a_machine_that_cannot_start_its_peers_says_why(tmp_path: Path) -> None:
@@ -120,19 +120,17 @@ def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_KILL_S", 0.0)
-    monkeypatch.setattr(module, "_PING_S", 0.01)
     fleet = fleet_of(tmp_path / "run")
-    ((_, connection),) = fleet._stations
+    (connection,) = fleet._connections
     assert isinstance(connection, Canned)
     fleet._follow = lambda *_: None  # type: ignore[method-assign]
     fleet.start()
     assert fleet.processes[0].poll() is None
     fleet.leave_all()
-    fleet.release_all()
     fleet.kill_all()
     fleet.kill_all()
     fleet.wait()
-    until(lambda: {"ping": True} in connection.orders)
+    assert {"ping": True} in connection.orders
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.orders if "ping" not in each][1:] == [
