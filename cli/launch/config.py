@@ -173,8 +173,8 @@ class MachinesConfig:
 
     port: int | None = setting(
         None,
-        "Peers listen at this port of their machine, the second one at the next, and so on, at "
-        "free ones where these are taken.",
+        "Peers listen at this port of their machine, the second one at the next, and so on; tasks "
+        "of a scheduler listen at free ones where these are taken.",
         brief="First port to listen on.",
         otherwise="7700 with ``hosts``, else what follows from the job's id",
         low=1,

@@ -117,10 +117,6 @@ class FaultInjector:
         news, self._news = self._news, []
         return news
 
-    def release_all(self) -> None:
-        """Continue all paused peers."""
-        self._group.release_all()
-
     def _tell_network(self) -> None:
         if self._run_folder.network_faults is not None:
             self._network.write(self._run_folder.network_faults)

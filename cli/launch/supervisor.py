@@ -64,9 +64,9 @@ def supervise(
             # Processes started since then have not received it.
             group.leave_all(interrupt.number)
         while not monitor.over or (faults is not None and faults.will_revive):
-            if interrupt.count and faults is not None:
+            if interrupt.count and isinstance(group, ProcessGroup):
                 # Nothing more is done to peers, and a paused one must hear the signal.
-                faults.release_all()
+                group.release_all()
                 faults = None
             news = _wait(faults) + monitor.update()
             # Without this, the others would notice a death after half a minute of silence; for a
