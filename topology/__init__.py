@@ -13,7 +13,6 @@ if typing.TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
-    "Advice",
     "Facts",
     "Topology",
     "TopologyError",

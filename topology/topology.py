@@ -38,7 +38,7 @@ class Topology:
     schedule: Schedule = field(compare=False, repr=False)
     """Source of its edges and weights."""
     runs: tuple[int, ...] = field(compare=False, repr=False, default=())
-    """Lengths of the runs of nodes that a picture keeps together: rows of a grid, hosts."""
+    """Numbers of nodes of each host, in their order."""
 
     @property
     def period(self) -> int | None:

@@ -40,6 +40,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         None: ("random", "each one is drawn anew; the same seed draws the same"),
         1: ("all alike", "the graph does not change"),
     }.get(facts.period, (f"{facts.period} in turn", "then they begin again"))
+    exact = facts.rounds_to_exact
     error = f" ± {facts.contraction_error:.1g}" if facts.contraction_error else ""
     return [
         Row(
@@ -67,8 +68,11 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
             _factor(facts.contraction) + error,
             "the part of the squared disagreement that a round leaves, in the mean",
         ),
-        _within("exact", facts.rounds_to_exact, "all nodes hold the exact mean"),
-        _within("to a thousandth", facts.rounds_to_1e_3, "disagreement shrinks to a thousandth"),
+        Row(
+            "exact",
+            "never" if exact is None else counted(exact, "round"),
+            "some disagreement stays" if exact is None else "all nodes hold the exact mean",
+        ),
         Row(
             "effective neighbors",
             _factor(facts.effective_neighbors),
@@ -81,12 +85,6 @@ def _cut(kind: str, found: Sequence[str]) -> Row:
     splits = f"losing any of these splits the graph: {named(found, LISTED_MAX)}"
     none = f"losing any one {kind} leaves the others connected"
     return Row(f"cut {kind}s", str(len(found)), splits if found else none)
-
-
-def _within(name: str, rounds: int | None, words: str) -> Row:
-    if rounds is None:
-        return Row(name, "never", "some disagreement stays")
-    return Row(name, counted(rounds, "round"), words)
 
 
 def _factor(value: float) -> str:

@@ -37,7 +37,6 @@ COLUMNS = {
     "spectral gap": "gap",
     "contraction": "contraction",
     "exact": "exact after",
-    "to a thousandth": "a thousandth after",
     "effective neighbors": "effective neighbors",
 }
 """Rows of `rumor topology` that fit into a table, and their headings there."""

@@ -190,7 +190,6 @@ FACTS: Final = {
     "contraction": "contraction",
     "degree_mean": "mean degree",
     "diameter": "diameter",
-    "rounds_to_1e-3": "rounds to a thousandth",
 }
 """Facts about a trial's graph, known before training, with their words: columns that may predict
 results."""

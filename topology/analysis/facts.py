@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -67,9 +67,6 @@ class Facts:
     """Standard error of `contraction`; 0 unless sampled."""
     rounds_to_exact: int | None
     """Rounds after which all nodes hold the mean, up to rounding; None if they never do."""
-    rounds_to_1e_3: int | None
-    """Rounds until any disagreement, as the root of the sum of squares, is down to a thousandth,
-    by the contraction, in whole periods; None if it never is."""
     effective_neighbors: float
     """Between 1 (alone) and n (complete): the effective number of neighbors of Vogels et al."""
     gamma: float
@@ -83,9 +80,7 @@ class Facts:
 
     def as_json(self) -> dict[str, Any]:
         """Return a dictionary that JSON can represent."""
-        fields = asdict(self)
-        fields["rounds_to_1e-3"] = fields.pop("rounds_to_1e_3")
-        return fields | {"doubly_stochastic": self.doubly_stochastic}
+        return asdict(self) | {"doubly_stochastic": self.doubly_stochastic}
 
 
 def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
@@ -107,7 +102,7 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     if not 0 <= gamma <= GAMMA_MAX:
         raise TopologyError(f"gamma is {gamma}: it must be in [0, 1), at most 1 - 1e-9")
     from .paths import paths
-    from .spectral import check_nodes, rounds_to_a_thousandth
+    from .spectral import check_nodes
 
     schedule = topology.schedule
     if isinstance(schedule, Fixed):
@@ -115,7 +110,6 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     shape = paths(union(schedule))
     stochastic = _stochastic(schedule)
     rate = _mixing_rate(schedule, gamma, connected=shape.connected)
-    rate = replace(rate, rounds_to_1e_3=rounds_to_a_thousandth(rate, topology.period))
     degrees = _degrees(schedule)
     return Facts(
         spec=topology.spec,

@@ -33,11 +33,11 @@ def paths(schedule: Schedule) -> Paths:
     if isinstance(schedule, Cayley):
         return _vertex_transitive(schedule)
     edges = adjacency(schedule, 0)
-    connected = connected_components(edges, connection="strong", return_labels=False) == 1
+    connected = _is_strong(edges)
     points, bridges = _strong_cuts(edges) if schedule.directed else _cuts(edges)
     return Paths(
         connected=connected,
-        diameter=_diameter(edges) if connected else None,
+        diameter=int(dijkstra(edges, unweighted=True).max()) if connected else None,
         articulation_points=points,
         bridges=bridges,
     )
@@ -69,21 +69,6 @@ def _vertex_transitive(schedule: Cayley) -> Paths:
     )
 
 
-def _diameter(edges: csr_array) -> int:
-    """Return the diameter of a strongly connected graph, with 64 searches at once in each word."""
-    n = edges.shape[0]
-    reached = np.zeros((n, -(-n // 64)), np.uint64)
-    nodes = np.arange(n)
-    reached[nodes, nodes // 64] = np.uint64(1) << (nodes % 64).astype(np.uint64)
-    everybody = np.bitwise_or.reduce(reached, axis=0)
-    into = edges.T.tocsr()
-    rounds = 0
-    while not (reached == everybody).all():
-        reached |= np.bitwise_or.reduceat(reached[into.indices], into.indptr[:-1], axis=0)
-        rounds += 1
-    return rounds
-
-
 def _cuts(edges: csr_array) -> Cuts:
     graph = nx.from_scipy_sparse_array(edges)
     # Each bridge with the smaller end first, as in a sorted list of edges.
@@ -92,38 +77,23 @@ def _cuts(edges: csr_array) -> Cuts:
 
 
 def _strong_cuts(edges: csr_array) -> Cuts:
-    """Return the nodes and edges of a digraph that are on all paths between some pair of nodes.
-
-    Source: Italiano, Laura and Santaroni, Theoretical Computer Science 2012: dominators.
-    """
-    graph = nx.from_scipy_sparse_array(edges, create_using=nx.DiGraph)
-    if not nx.is_strongly_connected(graph):
+    """Return the nodes and edges of a digraph that are on all paths between some pair of nodes."""
+    if not _is_strong(edges):
         return (), ()
-    # Each edge gets a node in its middle.
-    halves = nx.DiGraph()
-    for a, b in graph.edges:
-        nx.add_path(halves, [a, (a, b), b])
-    cuts = _dominators(halves) | _dominators(halves.reverse(copy=False))
-    graph.remove_node(0)
-    if not nx.is_strongly_connected(graph):
-        cuts.add(0)
-    nodes = tuple(sorted(cut for cut in cuts if not isinstance(cut, tuple)))
-    return nodes, tuple(sorted(cut for cut in cuts if isinstance(cut, tuple)))
+    nodes = np.arange(edges.shape[0])
+    points = [
+        node for node in nodes.tolist() if not _is_strong(edges[nodes != node][:, nodes != node])
+    ]
+    bridges = []
+    sources, targets = edges.nonzero()
+    for number, link in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        rest = np.arange(edges.nnz) != number
+        ends = sources[rest], targets[rest]
+        if not _is_strong(csr_array((np.ones(edges.nnz - 1), ends), shape=edges.shape)):
+            bridges.append(link)
+    return tuple(points), tuple(sorted(bridges))
 
 
-Place = int | tuple[int, int]
-"""A node, or the middle of an edge."""
-
-
-def _dominators(graph: nx.DiGraph) -> set[Place]:
-    """Return places other than node 0 that are on all paths from node 0 to some node."""
-    above: dict[Place, Place] = nx.immediate_dominators(graph, 0)
-    # networkx leaves out the root, or maps it to itself: this changed in version 3.6.
-    found = {above.get(node, 0) for node in graph if not isinstance(node, tuple)}
-    rest = [*found]
-    while rest:
-        place = above.get(rest.pop(), 0)
-        if place not in found:
-            found.add(place)
-            rest.append(place)
-    return found - {0, None}
+def _is_strong(edges: csr_array) -> bool:
+    count: int = connected_components(edges, connection="strong", return_labels=False)
+    return count == 1

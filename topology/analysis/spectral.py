@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from math import ceil, log
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from ..schedules.schedule import Fixed, RandomCirculant, Schedule
 __all__ = [
     *("NODES_MAX", "MixingRate", "balance", "check_nodes"),
     *("rate_of_cayley", "rate_of_circulant", "rate_of_fixed", "rate_of_shuffled"),
-    "rounds_to_a_thousandth",
 ]
 
 Vector = NDArray[np.float64]
@@ -33,9 +31,6 @@ NODES_MAX = 2048
 
 ROUNDING = 1e-12
 """Rounding error left of a disagreement that exact arithmetic would have removed."""
-
-FLAT = 1e-9
-"""A contraction this close to 1 says nothing about the rounds needed."""
 
 ROUNDS_SAMPLED = 64
 
@@ -48,8 +43,6 @@ class MixingRate:
     contraction: float
     contraction_error: float = 0.0
     rounds_to_exact: int | None = None
-    rounds_to_1e_3: int | None = None
-    """Set if the contraction does not determine it: a single round need not contract."""
     effective_neighbors: float
 
 
@@ -60,19 +53,6 @@ def check_nodes(n: int) -> None:
             f"facts about a graph that does not look the same from all of its nodes are computed "
             f"for at most {NODES_MAX:,} nodes, not {n:,}"
         )
-
-
-def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
-    """Return the rounds until the worst disagreement, as a root of squares, is down to 1e-3."""
-    contraction, needed = rate.contraction, rate.rounds_to_1e_3
-    # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
-    if needed is None and 0 < contraction < 1 - ROUNDING:
-        # It is only guaranteed after whole periods.
-        whole = period or 1
-        needed = whole * ceil(round(2 * log(1e-3) / log(contraction) / whole, 9))
-    return min(
-        (found for found in (needed, rate.rounds_to_exact) if found is not None), default=None
-    )
 
 
 def _effective_of_spectrum(factors: Vector, gamma: float) -> float:
@@ -242,19 +222,15 @@ def rate_of_fixed(schedule: Fixed, gamma: float) -> MixingRate:
         )
     start = np.eye(n) - np.outer(kept, kept)
     second = contraction = 0.0
-    needed = None
     if exact is None or exact > period:
         product = reduce(lambda x, matrix: matrix @ x, rounds, start)
         largest = min(float(np.abs(np.linalg.eigvals(product)).max()), 1.0)
         second = 0.0 if exact is not None else largest ** (1 / period)
         contraction = min(float(np.linalg.norm(product, 2)), 1.0) ** (2 / period)
-        if contraction >= 1 - FLAT and largest < 1 - FLAT:
-            needed = period * _periods_to_a_thousandth(product)
     return MixingRate(
         second_eigenvalue=second,
         contraction=contraction,
         rounds_to_exact=exact,
-        rounds_to_1e_3=needed,
         effective_neighbors=_effective_walked(rounds, start, gamma),
     )
 
@@ -307,19 +283,6 @@ def _rounds_to_exact(rounds: Sequence[csr_array], kept: Vector) -> int | None:
             return round + 1
         before = after
     return None
-
-
-def _periods_to_a_thousandth(product: Vector) -> int:
-    """Return how many times a product must apply to leave at most a thousandth, by squaring."""
-    powers = [product]
-    while np.linalg.norm(powers[-1], 2) > 1e-3:
-        powers.append(powers[-1] @ powers[-1])
-    periods, applied = 0, np.eye(len(product))
-    for exponent in reversed(range(len(powers))):
-        further = applied @ powers[exponent]
-        if np.linalg.norm(further, 2) > 1e-3:
-            periods, applied = periods + 2**exponent, further
-    return periods + 1
 
 
 def _effective_walked(rounds: Sequence[csr_array], start: Vector, gamma: float) -> float:

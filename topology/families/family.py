@@ -23,8 +23,8 @@ __all__ = [
 
 Values = Mapping[str, Value]
 
-Layout = Literal["circle", "star", "grid", "hosts", "line", "spring"]
-"""How a picture arranges the nodes."""
+Layout = Literal["circle", "spring", "hosts"]
+"""How a picture arranges the nodes; hosts as springs do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +34,7 @@ class Built:
     schedule: Schedule
     names: tuple[str, ...] = ()
     runs: tuple[int, ...] = ()
-    """Lengths of the runs of nodes that a layout keeps together: rows of a grid, hosts."""
+    """Numbers of nodes of each host, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from ..hashing import key, shuffled
 from ..schedules.cayley import Cayley, Step, circulant
 from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed, Schedule
-from .family import Built, Family, Site, Values, whole
+from .family import Family, Site, Values, whole
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -164,21 +164,11 @@ def _sides(n: int) -> tuple[int, int]:
     return rows, n // rows
 
 
-def _grid_of(n: int, columns: int) -> Built:
-    return Built(schedule=grid(n, columns), runs=_rows(n, columns))
-
-
-def _build_torus(site: Site, values: Values) -> Built:
-    rows, columns = _box(site.n, values, least=2)
-    return Built(schedule=torus(rows, columns), runs=_rows(site.n, columns))
-
-
-def _live_torus(site: Site, values: Values) -> Built:
+def _live_torus(site: Site, values: Values) -> Schedule:
     columns = _columns(site.n, values)
     rows = site.n // columns
     fits = rows * columns == site.n and min(rows, columns) >= 2
-    schedule = torus(rows, columns) if fits else twisted_torus(site.n, columns)
-    return Built(schedule=schedule, runs=_rows(site.n, columns))
+    return torus(rows, columns) if fits else twisted_torus(site.n, columns)
 
 
 def _live_hypercube(site: Site, values: Values) -> Schedule:
@@ -221,10 +211,6 @@ def _columns(n: int, values: Values) -> int:
     # Sides that fit n exactly would change at n + 1, and all edges with them. The power of 2
     # nearest to sqrt(n) stays while the swarm grows or shrinks by half.
     return 1 << n.bit_length() // 2
-
-
-def _rows(n: int, columns: int) -> tuple[int, ...]:
-    return tuple(min(columns, n - start) for start in range(0, n, columns))
 
 
 def _composites_near(n: int) -> str:
@@ -284,13 +270,13 @@ FAMILIES: Mapping[str, Family] = {
         summary="a ring with one link cut",
         source="Xiao and Boyd, Systems & Control Letters 2004",
         build=lambda site, _: path(site.n),
-        layout="line",
+        layout="circle",
     ),
     "star": Family(
         summary="one node in the middle: what a parameter server looks like",
         source="Vogels et al., NeurIPS 2021 (RelaySGD)",
         build=lambda site, _: star(site.n),
-        layout="star",
+        layout="spring",
         fallback="any number of peers will do; the first id is the middle",
     ),
     "complete": Family(
@@ -302,18 +288,18 @@ FAMILIES: Mapping[str, Family] = {
     "grid": Family(
         summary="rows and columns without wrapping",
         source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
-        build=lambda site, values: _grid_of(site.n, _box(site.n, values, least=1)[1]),
-        layout="grid",
+        build=lambda site, values: grid(site.n, _box(site.n, values, least=1)[1]),
+        layout="spring",
         parameters=_rows_and_columns(1),
         size=_size_of_box,
-        live=lambda site, values: _grid_of(site.n, _columns(site.n, values)),
+        live=lambda site, values: grid(site.n, _columns(site.n, values)),
         fallback=f"{_ROWS}; the last row is shorter",
     ),
     "torus": Family(
         summary="rows and columns that wrap around",
         source="Vogels et al., NeurIPS 2022",
-        build=_build_torus,
-        layout="grid",
+        build=lambda site, values: torus(*_box(site.n, values, least=2)),
+        layout="spring",
         parameters=_rows_and_columns(2),
         size=_size_of_box,
         live=_live_torus,

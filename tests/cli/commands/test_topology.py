@@ -46,7 +46,6 @@ def test_the_table_explains_its_figures() -> None:
         ("path", 20, "splits the graph: 1, 2, 3, 4, 5, 6 and 12 more"),
         ("ring", 8, "losing any one node leaves the others connected"),
         ("path", 2, "splits the graph: 0/1"),
-        ("ring", 8, "32 rounds"),
         ("random-matching", 8, "each one is drawn anew"),
         ("epidemic-local", 8, "the mean drifts"),
         ("epidemic-local", 8, "±"),
@@ -126,4 +125,4 @@ def test_a_contraction_near_one_is_shown_by_its_distance_from_one() -> None:
 
 
 def test_a_mean_that_is_never_reached_is_reported() -> None:
-    assert in_words(rounds_to_1e_3=None)["to a thousandth"][0] == "never"
+    assert in_words(rounds_to_exact=None)["exact"][0] == "never"

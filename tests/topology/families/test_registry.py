@@ -8,7 +8,6 @@ from rumor.topology import FAMILIES, TopologyError, facts, over, parse
 from rumor.topology.drawing import headline
 from rumor.topology.families import Family, Site, register, registry
 from rumor.topology.families.family import Values, count, whole
-from rumor.topology.layout import place
 from rumor.topology.schedules.cayley import Cayley, circulant
 from rumor.topology.spec import read
 
@@ -45,7 +44,6 @@ def test_a_custom_family_is_parsed_built_and_analyzed_like_any_other() -> None:
     found = facts(topology)
     assert found.degree_max == 6 and found.diameter == 3 and found.doubly_stochastic
     assert headline(found).startswith("6 pushes a round")
-    assert place(topology).points.shape == (16, 2)
     assert str(read("spanning-tree:of=band:w=02")) == "spanning-tree:of=band:w=2"
     with pytest.raises(TopologyError, match="w=16: it must be below n"):
         parse("band:w=16", 16)
