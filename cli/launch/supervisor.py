@@ -3,27 +3,45 @@
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from .config import Place
 from .display import Display
-from .monitor import Monitor, PeerView
+from .monitor import Life, Monitor, PeerView, Process
 from .processes import ProcessGroup
 
 if TYPE_CHECKING:
-    from ..cluster.fleet import Fleet
     from .faults import FaultInjector
 
-__all__ = ["supervise"]
+__all__ = ["Fleet", "supervise"]
 
 LOOK_S = 0.2
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
+class Fleet(Protocol):
+    """Processes on other machines, see `cluster.fleet.Fleet`."""
+
+    places: list[Place]
+    unreached: list[str]
+
+    @property
+    def processes(self) -> Sequence[Process]: ...
+    def start(self) -> None: ...
+    def leave_all(self, number: int = signal.SIGTERM) -> None: ...
+    def tell_dead(self, lives: Sequence[Life]) -> None: ...
+    def kill_all(self) -> None: ...
+    def wait(self) -> None: ...
+    def look(self) -> list[str]: ...
+    def close(self) -> None: ...
+
+
 class _Interrupt:
     """Handles Ctrl-C: the first one makes peers leave, the second kills them."""
 
-    def __init__(self, group: "ProcessGroup | Fleet") -> None:
+    def __init__(self, group: ProcessGroup | Fleet) -> None:
         self._group = group
         self.count = 0
         self.number: int = signal.SIGTERM
@@ -44,7 +62,7 @@ class _Interrupt:
 
 
 def supervise(
-    group: "ProcessGroup | Fleet",
+    group: ProcessGroup | Fleet,
     monitor: Monitor,
     display: Display,
     faults: "FaultInjector | None" = None,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import allow_more_files
@@ -22,15 +22,12 @@ from .display import display_on
 from .folder import RunFolder
 from .monitor import Monitor, PeerView, ended_view, read_report
 from .processes import ProcessGroup
-from .supervisor import supervise
-
-if TYPE_CHECKING:
-    from ..cluster.fleet import Fleet
+from .supervisor import Fleet, supervise
 
 __all__ = ["conclude", "noting", "run_swarm"]
 
 
-def run_swarm(job: Job, fleet: "Fleet | None" = None) -> dict[str, Any]:
+def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
     """Run a swarm from its start to its summary, which is also written to the run's folder."""
     from ...train.loggers import LoggedRun
     from ...train.loggers.logger import make_loggers
@@ -79,7 +76,7 @@ def run_swarm(job: Job, fleet: "Fleet | None" = None) -> dict[str, Any]:
 
 def conclude(
     job: Job,
-    group: "ProcessGroup | Fleet",
+    group: ProcessGroup | Fleet,
     views: Sequence[PeerView],
     wall_s: float,
     faults: Sequence[dict[str, Any]] = (),
