@@ -1,18 +1,20 @@
 """``rumor config``: all settings, with their defaults and what they do."""
 
-from dataclasses import dataclass
-from textwrap import shorten, wrap
+from collections.abc import Mapping
+from textwrap import wrap
 from typing import Annotated, Any, Final
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.specs.parameter import Parameter, typed
 from ..app import load
-from ..reports.console import print_json
-from ..settings.options import Json, options_of, settings_of_command
+from ..reports.console import plain_table
+from ..settings.options import options_of, settings_of_command
 
-__all__ = ["COMMANDS", "Declared", "config", "declared_settings", "shown_default"]
+__all__ = ["COMMANDS", "config", "declared_settings"]
 
 COMMANDS: Final = (
     *("peer", "launch", "run", "simulate"),
@@ -21,38 +23,19 @@ COMMANDS: Final = (
 """Commands that have settings."""
 
 _WIDTH: Final = 80
-_COLUMN: Final = 30
-_DEFAULT_MAX: Final = 24
 _EXPLAINED_MAX: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A setting, and the commands that have it."""
-
-    subject: str
-    """First sentence of the class that declares it."""
-    by_command: dict[str, Parameter]
-    """The setting in each command: defaults may differ."""
-
-    @property
-    def setting(self) -> Parameter:
-        """The setting in the first command."""
-        return next(iter(self.by_command.values()))
 
 
 @options_of()
 def config(
     word: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="WORD",
             help="A setting, or a word in its name or help; default: all.",
             show_default=False,
         ),
-    ] = None,
-    *,
-    as_json: Json = False,
+    ] = "",
 ) -> None:
     """List and explain the settings of commands.
 
@@ -64,42 +47,38 @@ def config(
 
     Exit status: 0 if there is such a setting; 2 if not.
     """
-    found = declared_settings()
-    part, name = word or "", (word or "").replace("-", "_")
-    matching = [n for n, each in found.items() if name in n or part in each.setting.help]
-    chosen = {name: found[name] for name in ([word] if word in found else matching)}
+    found, part = declared_settings(), word.replace("-", "_")
+    if part in found:
+        found = {part: found[part]}
+    chosen = {n: each for n, each in found.items() if part in n or word in _first(each).help}
     if not chosen:
-        near = did_you_mean(word or "", found, ": `rumor config` lists all")
+        near = did_you_mean(word, found, ": `rumor config` lists all")
         raise ConfigError(f"there is no setting {word!r}{near}")
-    if as_json:
-        print_json(
-            {
-                name: {
-                    "default": shown_default(each.setting),
-                    "values": each.setting.allowed,
-                    "help": each.setting.help,
-                    "commands": list(each.by_command),
-                }
-                for name, each in chosen.items()
-            }
-        )
+    if len(chosen) <= _EXPLAINED_MAX:
+        print("\n\n".join(map(_explained, chosen.values())))
         return
-    explained = len(chosen) <= _EXPLAINED_MAX
-    print("\n\n".join(map(_explained, chosen.values())) if explained else _listed(chosen))
+    table = plain_table("setting", "default", "what it does")
+    for name, by_command in chosen.items():
+        setting = _first(by_command)
+        brief = setting.brief or setting.help.replace("``", "").split(". ")[0].rstrip(".")
+        table.add_row(name, Text(_default(setting)), Text(brief))
+    Console().print(table, "`rumor config NAME` explains one.", sep="\n")
 
 
-def declared_settings() -> dict[str, Declared]:
-    """Return all settings by name."""
-    found: dict[str, Declared] = {}
+def declared_settings() -> dict[str, dict[str, Parameter]]:
+    """Return all settings by name, in each command that has them: defaults may differ."""
+    found: dict[str, dict[str, Parameter]] = {}
     for command in COMMANDS:
-        settings, sources = settings_of_command(load(command))
-        for name, setting in settings.items():
-            known = found.setdefault(name, Declared(_subject(name, sources), {}))
-            known.by_command[command] = setting
+        for name, setting in settings_of_command(load(command))[0].items():
+            found.setdefault(name, {})[command] = setting
     return found
 
 
-def shown_default(setting: Parameter) -> str:
+def _first(by_command: Mapping[str, Parameter]) -> Parameter:
+    return next(iter(by_command.values()))
+
+
+def _default(setting: Parameter) -> str:
     """Return the default of a setting, as it is typed; or what applies without it."""
     default: Any = setting.default
     if setting.otherwise or default in (None, ()):
@@ -107,39 +86,16 @@ def shown_default(setting: Parameter) -> str:
     return typed(default)
 
 
-def _subject(name: str, sources: Any) -> str:
-    """Return the first sentence of the class that declares a setting."""
-    classes = (each for source in sources for each in source.owner.__mro__)
-    owner = next(each for each in classes if name in vars(each).get("__annotations__", ()))
-    return str(owner.__doc__).split(".")[0].split("\n\n")[0].replace("\n   ", "").rstrip(".")
-
-
-def _explained(declared: Declared) -> str:
-    setting = declared.setting
+def _explained(by_command: Mapping[str, Parameter]) -> str:
+    setting = _first(by_command)
     text = " ".join(setting.help.replace("``", "").split())
     values = f"Values: {setting.allowed}. " if setting.allowed != "a string" else ""
     defaults: dict[str, list[str]] = {}
-    for command, each in declared.by_command.items():
-        defaults.setdefault(shown_default(each), []).append(command)
+    for command, each in by_command.items():
+        defaults.setdefault(_default(each), []).append(command)
     first, *others = defaults
     further = "".join(f" ({', '.join(defaults[other])}: {other})" for other in others)
-    lines = [f"{setting.name} (rumor {', '.join(declared.by_command)})"]
+    lines = [f"{setting.name} (rumor {', '.join(by_command)})"]
     for paragraph in (text, f"{values}Default: {first}{further}."):
         lines += wrap(paragraph, _WIDTH, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
-
-
-def _listed(chosen: dict[str, Declared]) -> str:
-    lines: list[str] = []
-    for subject in dict.fromkeys(each.subject for each in chosen.values()):
-        lines += ["", f"{subject}:"]
-        for name, each in chosen.items():
-            if each.subject == subject:
-                setting = each.setting
-                text = setting.brief or setting.help.replace("``", "").split(". ")[0].rstrip(".")
-                line = (
-                    f"  {name}={shorten(shown_default(setting), _DEFAULT_MAX, placeholder=' ...')}"
-                )
-                room = _WIDTH - 1 - max(len(line), _COLUMN)
-                lines.append(f"{line:<{_COLUMN}} {shorten(text, room, placeholder=' ...')}")
-    return "\n".join([*lines, "", "`rumor config NAME` explains one."]).strip("\n")

@@ -153,15 +153,15 @@ def test_every_setting_is_explained_and_keeps_its_default(name: str) -> None:
         made = source.owner()
         for field, declared in settings.items():
             if hasattr(made, field) and field not in ("resume", "shards", "loggers"):
-                assert name in known[field].by_command and declared.name == field
+                assert name in known[field] and declared.name == field
 
 
 def test_the_config_command_lists_and_explains_settings() -> None:
     def config_output(*words: str) -> str:
-        return called("config", *words, status=0).output
+        return called("config", *words, status=0, columns=80).output
 
     everything = config_output()
-    assert all(f"  {name}=" in everything for name in declared_settings())
+    assert {line.split(" ")[0] for line in everything.splitlines()} >= {*declared_settings()}
     assert max(map(len, everything.splitlines())) <= 80
     explained = config_output("dead_s")
     assert "Values: above 0. Default: 30.0." in explained and "peer, launch, run" in explained
