@@ -4,15 +4,14 @@
 real ones, and `rumor.train.faults.network` to messages of either.
 """
 
-import json
-import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Literal
 
 from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.specs.parameter import setting, settings_of
 from ...gossip.types import PeerId
 from ..storage.files import read_user_json
 
@@ -27,102 +26,64 @@ NEWCOMERS_MAX = 100_000
 """Maximum number of peers that join during one run; more than any simulation so far."""
 
 
-# JSON's true and false are numbers to Python.
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_above_zero(value: object) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_count(value: object, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_peer(value: object) -> bool:
-    return (isinstance(value, str) and value != "") or _is_count(value, 0)
-
-
-def _is_list(value: object, fits: Callable[[object], bool]) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 0 and all(map(fits, value))
-
-
-def _are_peers(value: object) -> bool:
-    return _is_list(value, _is_peer)
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _given_as(fits: Callable[[Any], bool], words: str) -> Any:
-    """Declare an optional field, None by default, with a check and the words for its error."""
-    return field(default=None, metadata={"fits": fits, "words": words})
-
-
-_PEER: Final = "a peer's name, or its index from 0"
-_DURATION: Final = "a number above 0 and finite, in seconds"
-_FACTOR: Final = "a number above 0 and finite"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One fault. Unset fields are None; the kind defines which ones apply."""
 
-    at_s: float = _given_as(
-        lambda value: _is_number(value) and value >= 0, "a number, 0 or more and finite, in seconds"
+    at_s: float = setting(None, "Time from the start, seconds.", low=0)
+    kind: str = setting(None, "A key of `KINDS`.")
+    peer: str | int | None = setting(
+        None, "The affected peer: a name, or a position in the run's list of peers."
     )
-    """Time from the start."""
-    kind: str = _given_as(lambda value: isinstance(value, str), "a kind of fault")
-    """A key of `KINDS`."""
-    peer: str | int | None = _given_as(_is_peer, _PEER)
-    """The affected peer: a name, or a position in the run's list of peers."""
-    to: str | int | None = _given_as(_is_peer, _PEER)
-    """The other end of a cut."""
-    peers: tuple[str | int, ...] | None = _given_as(
-        _are_peers, "a list of peers, each a name or an index from 0"
+    to: str | int | None = setting(None, "The other end of a cut.")
+    peers: tuple[str | int, ...] | None = setting(None, "The affected peers, if several.")
+    groups: tuple[tuple[str | int, ...], ...] | None = setting(
+        None, "Groups within which peers can still reach one another."
     )
-    """The affected peers, if several."""
-    groups: tuple[tuple[str | int, ...], ...] | None = _given_as(
-        lambda value: _is_list(value, _are_peers),
-        "a list of lists of peers, each a name or an index from 0",
+    for_s: float | None = setting(None, "Duration, seconds; default: to the end.", above=0)
+    factor: float | None = setting(None, "Factor by which steps take longer.", above=0)
+    by_s: float | None = setting(None, "Jump of a clock, or delay of messages, seconds.", above=0)
+    rate: float | None = setting(None, "Probability for each message.", low=0, high=1)
+    every_s: float | None = setting(None, "Interval of repetitions, seconds.", above=0)
+    count: int | None = setting(None, "Number of newcomers.", low=1, high=NEWCOMERS_MAX)
+    state: Literal["kept", "lost"] | None = setting(None, "State of the checkpoint.")
+    one_way: bool | None = setting(None, "True if only one direction is cut.")
+    after: int | None = setting(
+        None, "Number of effects of the next event that are still executed.", low=0
     )
-    """Groups within which peers can still reach one another."""
-    for_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """Duration; default: to the end of the run."""
-    factor: float | None = _given_as(_is_above_zero, _FACTOR)
-    """Factor by which steps take longer."""
-    by_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """Jump of a clock, or delay of messages."""
-    rate: float | None = _given_as(
-        lambda value: _is_number(value) and 0 <= value <= 1, "a probability in [0, 1]"
+    accepting: bool | None = setting(
+        None, "True if it happens as soon as the peer has accepted something."
     )
-    """Probability for each message."""
-    every_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """Interval of repetitions."""
-    count: int | None = _given_as(
-        lambda value: _is_count(value, 1, NEWCOMERS_MAX),
-        f"a whole number from 1 to {NEWCOMERS_MAX:,}",
-    )
-    """Number of newcomers."""
-    state: str | None = _given_as(lambda value: value in ["kept", "lost"], '"kept" or "lost"')
-    """State of the checkpoint."""
-    one_way: bool | None = _given_as(_is_flag, "true or false")
-    """True if only one direction is cut."""
-    after: int | None = _given_as(
-        lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"
-    )
-    """Number of effects of the next event that are still executed."""
-    accepting: bool | None = _given_as(_is_flag, "true or false")
-    """True if it happens as soon as the peer has accepted something."""
-    strength: float | None = _given_as(_is_above_zero, _FACTOR)
-    """Strength of an attack, as its kind defines it."""
+    strength: float | None = setting(None, "Strength of an attack, as its kind says.", above=0)
     row: int | None = field(default=None, compare=False, repr=False)
     """Position in its file, counted from 1, for messages."""
 
 
-_FIELDS: Final = {each.name: each.metadata for each in fields(Fault) if each.metadata}
+_NAMES: Final = tuple(each.name for each in fields(Fault) if each.metadata)
+_SETTINGS: Final = settings_of(Fault)
+
+
+def _is_peer(value: object) -> bool:
+    # JSON's true and false are numbers to Python.
+    is_index = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return is_index or (isinstance(value, str) and value != "")
+
+
+def _are_peers(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(map(_is_peer, value))
+
+
+def _are_groups(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(map(_are_peers, value))
+
+
+_PEERS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
+    "peer": (_is_peer, "a peer's name, or its index from 0"),
+    "to": (_is_peer, "a peer's name, or its index from 0"),
+    "peers": (_are_peers, "a list of peers, each a name or an index from 0"),
+    "groups": (_are_groups, "a list of lists of peers, each a name or an index from 0"),
+}
+"""The fields that name peers: whether a value fits, and its form in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,32 +323,39 @@ def _fault(entry: object, row: int) -> Fault:
     where = f"fault {row}"
     entry = _given(entry) if isinstance(entry, Fault) else entry
     if not isinstance(entry, Mapping):
-        raise ConfigError(f"{where} is {_shown(entry)}: it must be an object")
+        raise ConfigError(f"{where} is {entry!r}: it must be an object")
     given = {name: value for name, value in entry.items() if value is not None}
     _check(given, where)
     return Fault(**{name: _frozen(value) for name, value in given.items()}, row=row)
 
 
 def _check(given: Mapping[str, Any], where: str) -> None:
-    for name in ("at_s", "kind"):
+    if (kind := given.get("kind")) is None:
+        raise ConfigError(f"{where} needs kind: one of {', '.join(KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        hint = did_you_mean(str(kind), KINDS)
+        raise ConfigError(f"{where} is of unknown kind {kind!r}{hint} Kinds are {', '.join(KINDS)}")
+    where, takes = f"{where} ({kind})", ("at_s", "kind", *KINDS[kind].takes)
+    for name in ("at_s", *KINDS[kind].needs):
         if name not in given:
-            raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
-    if not isinstance(given["kind"], str) or given["kind"] not in KINDS:
-        hint = did_you_mean(str(given["kind"]), KINDS)
-        raise ConfigError(
-            f"{where} is of unknown kind {_shown(given['kind'])}{hint} Kinds are {', '.join(KINDS)}"
-        )
-    kind = KINDS[given["kind"]]
-    where, takes = f"{where} ({given['kind']})", ("at_s", "kind", *kind.takes)
-    for name in kind.needs:
-        if name not in given:
-            raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
+            raise ConfigError(f"{where} needs {name}: {_form(name)}")
     for name, value in given.items():
         if name not in takes:
             raise ConfigError(f"{where} takes no {name!r}; its fields are {', '.join(takes)}")
-        if not _FIELDS[name]["fits"](value):
-            words = _FIELDS[name]["words"]
-            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {words}")
+        if name in _PEERS:
+            fits, words = _PEERS[name]
+            if not fits(value):
+                raise ConfigError(f"{where}: {name} is {value!r}: it must be {words}")
+            continue
+        try:
+            _SETTINGS[name].check(value)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+
+def _form(name: str) -> str:
+    """Return the valid values of a field, in words."""
+    return _PEERS[name][1] if name in _PEERS else _SETTINGS[name].allowed
 
 
 def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], where: str) -> None:
@@ -418,7 +386,7 @@ def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
 
 
 def _given(fault: Fault) -> dict[str, Any]:
-    return {name: value for name in _FIELDS if (value := getattr(fault, name)) is not None}
+    return {name: value for name in _NAMES if (value := getattr(fault, name)) is not None}
 
 
 def _frozen(value: Any) -> Any:
@@ -427,10 +395,6 @@ def _frozen(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return [_listed(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _shown(value: object) -> str:
-    return json.dumps(value, default=repr)
 
 
 def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:

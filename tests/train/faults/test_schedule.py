@@ -78,24 +78,24 @@ def test_a_schedule_is_read_from_a_valid_file_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ("crash", 'fault 2 is "crash": it must be an object'),
-        ({"kind": "heal"}, "fault 2 needs at_s: a number, 0 or more"),
-        ({"at_s": 1}, "fault 2 needs kind: a kind of fault"),
-        ({"at_s": 1, "kind": "crush"}, "unknown kind \"crush\", did you mean 'crash'? Kinds are"),
-        ({"at_s": 1, "kind": ["crash"]}, 'unknown kind ["crash"]'),
-        ({"at_s": -1, "kind": "heal"}, "fault 2 (heal): at_s is -1: it must be a number, 0 or"),
+        ("crash", "fault 2 is 'crash': it must be an object"),
+        ({"kind": "heal"}, "fault 2 (heal) needs at_s: at least 0"),
+        ({"at_s": 1}, "fault 2 needs kind: one of crash, restart, "),
+        ({"at_s": 1, "kind": "crush"}, "unknown kind 'crush', did you mean 'crash'? Kinds are"),
+        ({"at_s": 1, "kind": ["crash"]}, "unknown kind ['crash']"),
+        ({"at_s": -1, "kind": "heal"}, "fault 2 (heal): at_s is -1: it must be at least 0"),
         ({"at_s": 1, "kind": "crash"}, "fault 2 (crash) needs peer: a peer's name, or its index"),
         ({"at_s": 1, "kind": "heal", "peer": 0}, "(heal) takes no 'peer'; its fields are at_s, "),
         ({"at_s": 1, "kind": "crash", "peer": -1}, "peer is -1: it must be a peer's name"),
-        ({"at_s": 1, "kind": "crash", "peer": ""}, 'peer is "": it must be a peer'),
-        ({"at_s": 1, "kind": "crash", "peer": True}, "peer is true: it must be a peer"),
-        ({"at_s": 1, "kind": "crash", "peer": 0, "after": 1.5}, "after is 1.5: it must be a whole"),
-        ({"at_s": 1, "kind": "loss", "rate": 1.5}, "rate is 1.5: it must be a probability"),
-        ({"at_s": 1, "kind": "loss", "rate": "all"}, 'rate is "all": it must be a probability'),
-        ({"at_s": 1, "kind": "slow", "peer": 0, "factor": 0}, "factor is 0: it must be a number "),
+        ({"at_s": 1, "kind": "crash", "peer": ""}, "peer is '': it must be a peer"),
+        ({"at_s": 1, "kind": "crash", "peer": True}, "peer is True: it must be a peer"),
+        ({"at_s": 1, "kind": "crash", "peer": 0, "after": 1.5}, "after is 1.5: it must be an int"),
+        ({"at_s": 1, "kind": "loss", "rate": 1.5}, "rate is 1.5: it must be in [0, 1]"),
+        ({"at_s": 1, "kind": "loss", "rate": "all"}, "rate is 'all': it must be a number"),
+        ({"at_s": 1, "kind": "slow", "peer": 0, "factor": 0}, "factor is 0: it must be above 0"),
         ({"at_s": 1, "kind": "pause", "peer": 0, "for_s": 1e999}, "Infinity is not a finite"),
-        ({"at_s": 1, "kind": "join", "count": 0}, "count is 0: it must be a whole number from 1"),
-        ({"at_s": 1, "kind": "restart", "peer": 0, "state": "new"}, 'it must be "kept" or "lost"'),
+        ({"at_s": 1, "kind": "join", "count": 0}, "count is 0: it must be an integer in [1, "),
+        ({"at_s": 1, "kind": "restart", "peer": 0, "state": "new"}, "it must be kept or lost"),
         ({"at_s": 1, "kind": "cut", "peer": 0, "one_way": 1}, "one_way is 1: it must be true or"),
         ({"at_s": 1, "kind": "partition", "groups": []}, "groups is []: it must be a list of lis"),
         ({"at_s": 1, "kind": "partition", "groups": [[0], []]}, "groups is [[0], []]: it must be"),
@@ -149,7 +149,7 @@ def test_faults_with_invalid_peers_are_refused(entry: object, message: str) -> N
 def test_faults_may_name_newcomers_but_too_many_joins_are_refused() -> None:
     join = {"at_s": 1, "kind": "join", "count": 2}
     check_faults(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)
-    with pytest.raises(ConfigError, match=r"count is 100000000: it must be a whole number from 1"):
+    with pytest.raises(ConfigError, match=r"count is 100000000: it must be an integer in \[1,"):
         read(join | {"count": 100_000_000})
     joins = read(*[join | {"at_s": at_s, "count": 60_000} for at_s in (1, 2)])
     with pytest.raises(ConfigError, match=r"120,000 peers are to join: there may be 100,000"):
@@ -162,7 +162,7 @@ def test_a_fault_kind_that_a_command_does_not_support_is_refused() -> None:
 
 
 def test_faults_created_in_code_are_checked_too() -> None:
-    with pytest.raises(ConfigError, match=r"fault 1 \(loss\): rate is 2: it must be a probability"):
+    with pytest.raises(ConfigError, match=r"fault 1 \(loss\): rate is 2: it must be in \[0, 1\]"):
         check_faults([Fault(at_s=0, kind="loss", rate=2)], PEERS)
 
 

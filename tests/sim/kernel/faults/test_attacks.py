@@ -138,7 +138,7 @@ def test_attacks_combine_with_other_faults() -> None:
             [attack("ipm")],
             "ipm forges models, and rule 'gradient-tracking'",
         ),
-        ({}, [attack("far", strength=0)], "a number above 0 and finite"),
+        ({}, [attack("far", strength=0)], "it must be above 0"),
     ],
 )
 def test_impossible_attacks_are_refused(
