@@ -62,9 +62,9 @@ class SparseLoCo(RoundRule):
         self.decay = decay
 
     def _send(self, context: RuleContext) -> Wait | Halt | None:
-        if self._is_sent or len(self._rounds.members) == 1:
+        if self._is_sent or len(self._members) == 1:
             return None
-        others = [peer for peer in self._rounds.members if peer != context.me]
+        others = [peer for peer in self._members if peer != context.me]
         is_first = self._round == 0
         if is_first:
             context.combine(ERROR, [(1.0, X)])
@@ -73,16 +73,16 @@ class SparseLoCo(RoundRule):
         kept = context.keep(ERROR, others, bare=True, whole=is_first)
         self._kept.append(kept)
         context.combine(ERROR, [(1.0, ERROR), (-1.0, kept.as_sent)])
-        self._rounds.post(context, self._round, kept, others)
+        self._post(context, kept, others)
         self._is_sent = True
         return None
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
-        members = self._rounds.members
+        members = self._members
         others = [peer for peer in members if peer != context.me]
         if not others:
             return None
-        shares = self._rounds.gather(context, self._round, others)
+        shares = self._gather(context, others)
         if isinstance(shares, Wait | Halt):
             return shares
         for peer, share in shares.items():

@@ -55,7 +55,7 @@ class RelaySGD(RoundRule):
     def _send(self, context: RuleContext) -> Halt | None:
         if self._is_sent:
             return None
-        neighbors = context.neighbors(self._round, self._rounds.members)
+        neighbors = context.neighbors(self._round, self._members)
         self._neighbors = tuple(neighbors)
         told = [(1.0, _FROM + peer) for peer in self._counts]
         context.combine(_TOTAL, [(1.0, X), *told])
@@ -70,11 +70,11 @@ class RelaySGD(RoundRule):
         context.combine(_OUT, [(1 / count, _TOTAL), *back])
         kept = context.keep(_OUT, (peer,))
         self._kept.append(kept)
-        self._rounds.post(context, self._round, kept, (peer,), count)
+        self._post(context, kept, (peer,), note=count)
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
-        neighbors, members = self._neighbors, self._rounds.members
-        shares = self._rounds.gather(context, self._round, neighbors)
+        neighbors, members = self._neighbors, self._members
+        shares = self._gather(context, neighbors)
         if isinstance(shares, Wait | Halt):
             return shares
         for share in shares.values():

@@ -11,7 +11,7 @@ from ...protocol.rule import Requirements
 from ...protocol.share import Term
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
-from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, Rounds
+from .rounds import SYNCHRONOUS, RoundRule
 
 __all__ = ["AllReduce"]
 
@@ -28,7 +28,7 @@ class _Stage(NamedTuple):
     """True if the received vector is added to the partial sum; False if it replaces that."""
 
 
-class AllReduce:
+class AllReduce(RoundRule):
     """``x_i <- mean of all x_j``, synchronous: a barrier after every optimizer step.
 
     Recursive doubling: in stage s, peer i swaps partial sums with peer ``i ^ 2^(s-1)`` and adds the
@@ -47,8 +47,8 @@ class AllReduce:
     name = "allreduce"
     summary = "the mean of all"
     registers: tuple[str, ...] = ("part/0", "part/1")
-    outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = replace(SYNCHRONOUS, lossless=True)
+    agrees = True
 
     @checked
     def __init__(
@@ -64,31 +64,16 @@ class AllReduce:
             ),
         ] = 1,
     ) -> None:
+        super().__init__()
         self.levels = levels
         self.requirements = replace(self.requirements, by_machine=levels > 1)
-        self._rounds = Rounds(self.name, agrees=True)
-        self._round = 0
-        self._is_due = False
+        # The stages of this round that are not over; None before the first.
         self._todo: deque[_Stage] | None = None
         self._sent = -1
         self._parity = 0
 
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        self._rounds.tend(context, self._tag)
-        if context.trained:
-            self._is_due = True
-        if self._is_due:
-            outcome = self._rounds.open(context) or self._rounds.damaged(context)
-            outcome = outcome or self._begin(context) or self._go_on(context)
-            if outcome is not None:
-                return outcome
-            self._round += 1
-            self._is_due, self._todo = False, None
-        self._rounds.rest(context)
-        return None
-
-    def _begin(self, context: RuleContext) -> Wait | Halt | None:
-        members = self._rounds.members
+    def _send(self, context: RuleContext) -> Wait | Halt | None:
+        members = self._members
         if self._todo is not None or len(members) == 1:
             return None
         # Divided before it is added, so that sums of 16-bit floats do not overflow.
@@ -97,7 +82,7 @@ class AllReduce:
             self._todo = deque(self._stages(context, members))
         return outcome
 
-    def _go_on(self, context: RuleContext) -> Wait | Halt | None:
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
         if self._todo is None:
             return None
         while self._todo:
@@ -105,18 +90,18 @@ class AllReduce:
             if outcome is not None:
                 return outcome
             self._todo.popleft()
+        self._todo = None
         context.combine(X, [(1.0, self._part)])
         return None
 
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
-        rounds, partner = self._rounds, stage.partner
-        tag = self._tag + stage.number
+        partner, tag = stage.partner, self._tag + stage.number
         if stage.sends and self._sent < tag:
-            rounds.post(context, tag, self._part, [partner])
+            self._post(context, self._part, [partner], tag=tag)
             self._sent = tag
         if not stage.takes:
             return None
-        shares = rounds.gather(context, self._round, [partner], tag)
+        shares = self._gather(context, [partner], tag)
         if isinstance(shares, Wait | Halt):
             return shares
         share = shares[partner]
@@ -128,7 +113,7 @@ class AllReduce:
 
     @property
     def _tag(self) -> int:
-        doublings = len(self._rounds.members).bit_length()
+        doublings = len(self._members).bit_length()
         return self._round * (doublings + 1 if self.levels == 1 else 3 * doublings + 2)
 
     def _stages(self, context: RuleContext, members: Sequence[PeerId]) -> Iterator[_Stage]:
@@ -146,7 +131,7 @@ class AllReduce:
     def _fill(self, context: RuleContext, terms: list[tuple[float, Term]]) -> Wait | Halt | None:
         """Put the next partial sum into the other register, once all have accepted that."""
         other = f"part/{1 - self._parity}"
-        outcome = self._rounds.unaccepted(context, self._round, other)
+        outcome = self._unaccepted(context, other)
         if outcome is None:
             context.combine(other, terms)
             self._parity = 1 - self._parity

@@ -92,16 +92,15 @@ class MatrixRule(RoundRule):
     def _send(self, context: RuleContext) -> Wait | Halt | None:
         if self._is_sent:
             return None
-        rounds = self._rounds
-        weights = context.weights(self._round, rounds.members)
-        neighbors = context.neighbors(self._round, rounds.members)
+        weights = context.weights(self._round, self._members)
+        neighbors = context.neighbors(self._round, self._members)
         unfit = self._why_unfit(context, weights, neighbors)
         if unfit:
             return Halt(unfit)
         pushed = self._fill(context, neighbors)
         if isinstance(pushed, Wait | Halt):
             return pushed
-        rounds.post(context, self._round, pushed, neighbors)
+        self._post(context, pushed, neighbors)
         self._weights, self._is_sent = weights, True
         return None
 
@@ -109,7 +108,7 @@ class MatrixRule(RoundRule):
         out, beside = self._out, self.beside()
         also = BESIDE[self._round % len(BESIDE)]
         pushed: Pushed = (out, also) if beside else out
-        outcome = self._rounds.unaccepted(context, self._round, pushed)
+        outcome = self._unaccepted(context, pushed)
         if outcome is not None:
             return outcome
         if neighbors or not self._sends_model:
@@ -151,7 +150,7 @@ class MatrixRule(RoundRule):
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         others = [peer for peer in self._weights if peer != context.me]
-        shares = self._rounds.gather(context, self._round, others)
+        shares = self._gather(context, others)
         if isinstance(shares, Wait | Halt):
             return shares
         for peer, share in shares.items():

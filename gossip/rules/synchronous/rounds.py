@@ -22,7 +22,7 @@ from ...wire.messages import MERGE_STAGES
 
 __all__ = [
     *("EPOCH", "NEIGHBORS_MAX", "SYNCHRONOUS"),
-    *("Letter", "Letters", "RoundRule", "Rounds", "merge", "why_unlike"),
+    *("Letter", "Letters", "RoundRule", "merge", "why_unlike"),
 ]
 
 NEIGHBORS_MAX = 4096
@@ -111,37 +111,106 @@ def merge(context: RuleContext, *, agrees: bool = False) -> None:
         context.may_close(None)
 
 
-class Rounds:
-    """The members of a swarm, and the shares that they owe one another."""
+class RoundRule(ABC):
+    """A rule whose peers send after every h optimizer steps, then wait for the others."""
 
-    def __init__(self, name: str, *, agrees: bool, h: int = 1) -> None:
-        self.members: tuple[PeerId, ...] = ()
-        """Sorted ids of the peers that take part; empty before `open` has found them."""
-        self._name, self._agrees, self._h = name, agrees, h
+    name = ""
+    outstanding_max = NEIGHBORS_MAX
+    requirements: Requirements = SYNCHRONOUS
+    agrees = False
+    """True if all peers end a round with the same bits, so that merging need not begin."""
+    takes_damaged = False
+    """True if the rule copes with shares that are not finite, by ignoring their values."""
+    reads_own = False
+    """True if the average of a round includes the last kept copy."""
+
+    def __init__(self, h: int = 1) -> None:
+        self.h = h
+        # Sorted ids of the peers that take part; empty before all founders are present.
+        self._members: tuple[PeerId, ...] = ()
         self._incarnations: dict[PeerId, Incarnation] = {}
         self._since_s: float | None = None
         self._letters = Letters()
+        self._round = self._steps = 0
+        self._is_sent = False
+        # Copies of sent vectors, each kept while a receiver needs it.
+        self._kept: list[Kept] = []
 
-    def open(self, context: RuleContext) -> Wait | Halt | None:
+    @property
+    def _tag(self) -> int:
+        """Lowest number of a share that this round may still need."""
+        return self._round
+
+    def step(self, context: RuleContext) -> Wait | Halt | None:
+        outcome = self._take_round(context)
+        if self._kept:
+            self._let_go(context)
+        return outcome
+
+    def _take_round(self, context: RuleContext) -> Wait | Halt | None:
+        self._tend(context)
+        self._steps += context.trained
+        damaged = None if self.takes_damaged else self._damaged(context)
+        if damaged is not None:
+            return damaged
+        if self._steps >= self.h:
+            outcome = self._open(context) or self._send(context) or self._average(context)
+            if outcome is not None:
+                return outcome
+            self._round += 1
+            self._steps, self._is_sent = 0, False
+        self._rest(context)
+        return None
+
+    @abstractmethod
+    def _send(self, context: RuleContext) -> Wait | Halt | None:
+        """Send to this round's receivers and set ``_is_sent``, unless that is done."""
+
+    @abstractmethod
+    def _average(self, context: RuleContext) -> Wait | Halt | None:
+        """Continue from the received shares, once all have arrived."""
+
+    def _tend(self, context: RuleContext) -> None:
+        """Push what can be pushed, repeats first."""
+        context.may_close(False)
+        for share in context.shares():
+            if share.epoch == EPOCH and share.round < self._tag:
+                # The peers have different topologies. Unless accepted, it would come back forever.
+                context.accept(share)
+        self._letters.settle(context)
+        self._letters.push(context)
+
+    def _damaged(self, context: RuleContext) -> Halt | None:
+        """Halt if a share of a round is not finite: its sender has no other values to send."""
+        for share in context.shares():
+            if share.epoch == EPOCH and not share.is_finite:
+                return Halt(
+                    f"a share of {share.sender} has numbers that are not finite, and {self.name} "
+                    "cannot continue without it: use dpsgd with robust=clip or the like, or a rule "
+                    "that waits for nobody, such as gosgd"
+                )
+        return None
+
+    def _open(self, context: RuleContext) -> Wait | Halt | None:
         """Wait until all founders are present, and make them the members for good."""
-        if self.members:
+        if self._members:
             return None
         live = context.table.takers()
         if len(context.table.outward) > 1:
             first, second, *_ = sorted(context.table.outward)
             return Halt(
                 f"{first} and {second} only dial out, so that neither can reach the other, and "
-                f"{self._name} needs every link: give one of them an address, or use "
+                f"{self.name} needs every link: give one of them an address, or use "
                 "a rule that waits for nobody, such as gosgd"
             )
         if len(live) > context.founders:
             # Each peer would count other members, and wait for shares that no peer sends.
             return Halt(
                 f"{len(live)} peers founded this swarm, and {context.founders} were to do so "
-                f"together: {self._name} needs all who take part to say the same number of founders"
+                f"together: {self.name} needs all who take part to say the same number of founders"
             )
         if len(live) == context.founders:
-            self.members = live
+            self._members = live
             self._incarnations = {peer: context.table.incarnation(peer) for peer in live}
             return None
         self._since_s = context.now if self._since_s is None else self._since_s
@@ -149,69 +218,41 @@ class Rounds:
         if context.now - self._since_s <= roll_s:
             return Wait(0, ())
         there = f"{len(live)} of {context.founders} founders are there after {roll_s:g} s"
-        return Halt(f"{there}, and {self._name} cannot begin without all of them")
+        return Halt(f"{there}, and {self.name} cannot begin without all of them")
 
-    def tend(self, context: RuleContext, tag: int) -> None:
-        """Push what can be pushed, repeats first. Call this first in every step."""
-        context.may_close(False)
-        for share in context.shares():
-            if share.epoch == EPOCH and share.round < tag:
-                # The peers have different topologies. Unless accepted, it would come back forever.
-                context.accept(share)
-        self._letters.settle(context)
-        self._letters.push(context)
-
-    def damaged(self, context: RuleContext) -> Halt | None:
-        """Halt if a share of a round is not finite: its sender has no other values to send."""
-        for share in context.shares():
-            if share.epoch == EPOCH and not share.is_finite:
-                return Halt(
-                    f"a share of {share.sender} has numbers that are not finite, and {self._name} "
-                    "cannot continue without it: use dpsgd with robust=clip or the like, or a rule "
-                    "that waits for nobody, such as gosgd"
-                )
-        return None
-
-    def post(
+    def _post(
         self,
         context: RuleContext,
-        tag: int,
         register: Pushed,
         peers: Iterable[PeerId],
+        *,
+        tag: int | None = None,
         note: int = 0,
     ) -> None:
         """Push a register to some members, to each once its previous share is settled."""
-        self._letters.post(peers, Letter(register, tag, note))
+        self._letters.post(peers, Letter(register, self._round if tag is None else tag, note))
         self._letters.push(context)
 
-    def gather(
-        self,
-        context: RuleContext,
-        round: int,
-        sources: Sequence[PeerId],
-        tag: int | None = None,
+    def _gather(
+        self, context: RuleContext, sources: Sequence[PeerId], tag: int | None = None
     ) -> dict[PeerId, Share] | Wait | Halt:
-        """Return the shares of a round (or with a tag) from some members, once all are there."""
-        asked = (EPOCH, round if tag is None else tag)
+        """Return the shares of this round (or with a tag) of some members, once all are there."""
+        asked = (EPOCH, self._round if tag is None else tag)
         shares = {
             share.sender: share
             for share in context.shares()
             if (share.epoch, share.round) == asked and share.sender in sources
         }
         missing = [peer for peer in sources if peer not in shares]
-        return self.wait_for(context, round, missing) if missing else shares
+        return self._wait_for(context, missing) if missing else shares
 
-    def unaccepted(self, context: RuleContext, round: int, register: Pushed) -> Wait | Halt | None:
+    def _unaccepted(self, context: RuleContext, register: Pushed) -> Wait | Halt | None:
         """Wait until all receivers of a posted register have accepted it."""
         late = self._letters.receivers_of(register)
         # A leaving or quiet peer still answers queries about a share.
-        return self.wait_for(context, round, late, but="leaving") if late else None
+        return self._wait_for(context, late, but="leaving") if late else None
 
-    def is_under_way(self, register: Pushed) -> bool:
-        """True if a posted register is still queued or not settled."""
-        return bool(self._letters.receivers_of(register))
-
-    def rest(self, context: RuleContext) -> None:
+    def _rest(self, context: RuleContext) -> None:
         """Mix shares of leavers between two rounds; merge after the last one."""
         for share in context.shares():
             if share.epoch == EPOCH:
@@ -226,30 +267,30 @@ class Rounds:
                 context.mix(share)
         # Until then another peer may need a share of this one for its last round.
         if context.merging and not self._is_owing(context):
-            merge(context, agrees=self._agrees)
+            merge(context, agrees=self.agrees)
 
     def _is_owing(self, context: RuleContext) -> bool:
         peers = self._letters.receivers()
         fates = (context.fate(peer, self._incarnations[peer]) for peer in peers)
         return any(fate in ("", "leaving") for fate in fates)
 
-    def wait_for(
-        self, context: RuleContext, round: int, missing: Sequence[PeerId], but: str = ""
+    def _wait_for(
+        self, context: RuleContext, missing: Sequence[PeerId], but: str = ""
     ) -> Wait | Halt:
         """Wait for shares of some members, or halt if one of them will never arrive."""
         for peer in missing:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
-                return self._halt(context, round, peer, fate)
+                return self._halt(context, peer, fate)
             steps, _ = context.last_words(peer)
-            if steps is not None and steps < (round + 1) * self._h:
+            if steps is not None and steps < (self._round + 1) * self.h:
                 return Halt(
-                    f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
-                    f"{round}: give all peers the same number of steps"
+                    f"{peer} has finished after {steps} steps, and {self.name} needs it in round "
+                    f"{self._round}: give all peers the same number of steps"
                 )
-        return Wait(round, tuple(missing))
+        return Wait(self._round, tuple(missing))
 
-    def _halt(self, context: RuleContext, round: int, peer: PeerId, fate: str) -> Halt:
+    def _halt(self, context: RuleContext, peer: PeerId, fate: str) -> Halt:
         # A member that halts leaves, so the cause is its reason, or a member that died.
         if fate in ("leaving", "left"):
             _, reason = context.last_words(peer)
@@ -261,62 +302,13 @@ class Rounds:
                 peer, fate = other, context.fate(other, incarnation)
                 break
         return Halt(
-            f"{peer} {fate} in round {round}, and {self._name} cannot continue without it: "
+            f"{peer} {fate} in round {self._round}, and {self.name} cannot continue without it: "
             "start the run again, or use a rule that can, such as gosgd"
         )
 
-
-class RoundRule(ABC):
-    """A rule whose peers send after every h optimizer steps, then wait for the others."""
-
-    name = ""
-    outstanding_max = NEIGHBORS_MAX
-    requirements: Requirements = SYNCHRONOUS
-    takes_damaged = False
-    """True if the rule copes with shares that are not finite, by ignoring their values."""
-    reads_own = False
-    """True if the average of a round includes the last kept copy."""
-
-    def __init__(self, h: int = 1) -> None:
-        self.h = h
-        self._rounds = Rounds(self.name, agrees=False, h=h)
-        self._round = self._steps = 0
-        self._is_sent = False
-        # Copies of sent vectors, each kept while a receiver needs it.
-        self._kept: list[Kept] = []
-
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        outcome = self._take_round(context)
-        if self._kept:
-            self._let_go(context)
-        return outcome
-
-    def _take_round(self, context: RuleContext) -> Wait | Halt | None:
-        self._rounds.tend(context, self._round)
-        self._steps += context.trained
-        damaged = None if self.takes_damaged else self._rounds.damaged(context)
-        if damaged is not None:
-            return damaged
-        if self._steps >= self.h:
-            outcome = self._rounds.open(context) or self._send(context) or self._average(context)
-            if outcome is not None:
-                return outcome
-            self._round += 1
-            self._steps, self._is_sent = 0, False
-        self._rounds.rest(context)
-        return None
-
-    @abstractmethod
-    def _send(self, context: RuleContext) -> Wait | Halt | None:
-        """Send to this round's receivers and set ``_is_sent``, unless that is done."""
-
-    @abstractmethod
-    def _average(self, context: RuleContext) -> Wait | Halt | None:
-        """Continue from the received shares, once all have arrived."""
-
     def _let_go(self, context: RuleContext) -> None:
         own = self._kept[-1] if self.reads_own and self._is_sent else None
-        needed = [kept for kept in self._kept if kept == own or self._rounds.is_under_way(kept)]
+        needed = [kept for kept in self._kept if kept == own or self._letters.receivers_of(kept)]
         for kept in self._kept:
             if kept not in needed:
                 context.let_go(kept)
