@@ -34,7 +34,7 @@ from ...types import Incarnation, PeerId
 from ..synchronous.mixing import OUT, Terms
 from ..synchronous.rounds import EPOCH, NEIGHBORS_MAX, Letter, Letters, merge
 
-__all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "ElasticRounds", "OuterRule"]
+__all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "OuterRule"]
 
 ELASTIC = Requirements(waits=True, staged_max=NEIGHBORS_MAX)
 
@@ -60,18 +60,38 @@ class _Mark(NamedTuple):
     round: int
 
 
-class ElasticRounds:
-    """The rounds of one peer."""
+class OuterRule:
+    """After every ``h`` optimizer steps each peer exchanges one vector with its partners.
 
-    def __init__(
-        self, since_s: float = 0.0, *, is_new: bool = False, others: int | None = None
-    ) -> None:
-        self.round = 0
-        """The open round, or else the next one."""
-        self.is_open = False
+    A rule defines what it sends (`outgoing`), to which peers (`partners`, default: all live peers),
+    and how it uses the received vectors (`take`). Peers that have finished, and newcomers before
+    their first steps, listen: they take part in every round that others begin. The weights of peers
+    are not used, a share carries one unit.
+    """
+
+    name = ""
+    registers: tuple[str, ...] = OUT
+    outstanding_max = NEIGHBORS_MAX
+    requirements: Requirements = ELASTIC
+    relays = False
+    """True if a listener's vector counts. It would hold back a mean of all, but the path from one
+    neighbor to another may lead over a listener."""
+    models: tuple[str, ...] = ()
+    """Registers of its own that begin as the model; all others begin at zero."""
+    own_epoch: int | None = None
+    """Epoch of shares outside of rounds, which the rule handles itself."""
+
+    def __init__(self, h: int) -> None:
+        self.h = h
+        self._begin_anew()
+
+    def _begin_anew(self, since_s: float = 0.0, *, is_new: bool = False) -> None:
+        self._steps = 0
+        # The open round, or else the next one.
+        self._round = 0
+        self._is_open = False
         # It has joined, and not yet taken part in a round.
-        self.is_new = is_new
-        self._others = others
+        self._is_new = is_new
         self._is_first = True
         self._is_behind = is_new
         self._since_s = since_s
@@ -87,12 +107,63 @@ class ElasticRounds:
         self._live: tuple[PeerId, ...] = ()
         self._lives: dict[PeerId, Incarnation] = {}
 
+    def start(self, context: RuleContext) -> None:
+        # Called again when the peer abandons its swarm for another one.
+        self._begin_anew(context.now, is_new=context.founders == 1)
+        for register in self.registers[len(OUT) :]:
+            context.combine(register, [(1.0 if register in self.models else 0.0, X)])
+
+    def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
+        return context.table.takers()
+
+    def outgoing(self) -> Terms:
+        """Return the vector to send, after the last of the steps."""
+        return ((1.0, X),)
+
+    def take(self, context: RuleContext, came: Came, sent: str) -> None:
+        """Continue from the terms of the round, sorted by id; by default, from their mean."""
+        if set(came) != {context.me}:
+            context.combine(X, [(1 / len(came), term) for term in came.values()])
+
+    def step(self, context: RuleContext) -> Wait | None:
+        self._steps += context.trained
+        self._tend(context)
+        wait = self._go_on(context)
+        if wait is None and context.merging and not self._letters.receivers():
+            merge(context)
+        # A finished peer does not wait: it would hold up only itself.
+        return None if context.finished else wait
+
+    def _go_on(self, context: RuleContext) -> Wait | None:
+        if not self._is_open:
+            if not self.is_due(context):
+                return None
+            wait = self._ready(context)
+            if wait is not None:
+                return wait
+            context.combine(self._register, self.outgoing())
+            self._begin(context)
+        came = self._gather(context)
+        if isinstance(came, Wait):
+            return came
+        if came:
+            self.take(context, came, self._register)
+        self._end(context)
+        return None
+
+    def is_due(self, context: RuleContext) -> bool:
+        if self._steps >= self.h:
+            return True
+        # A newcomer keeps step from the first round that it learns of, once others have begun it.
+        listens = context.finished or self._is_new
+        return listens and any(share.round >= self._round for share in self._shares)
+
     @property
-    def register(self) -> str:
+    def _register(self) -> str:
         """The register sent in the open round, or else in the next one."""
         return OUT[self._parity]
 
-    def tend(self, context: RuleContext) -> None:
+    def _tend(self, context: RuleContext) -> None:
         """Settle shares that need no round, and push pending ones; called first in every step."""
         context.may_close(False)
         self._shares = []
@@ -100,48 +171,39 @@ class ElasticRounds:
         self._letters.settle(context)
         self._drop_gone(context)
         for share in context.shares():
-            if share.epoch == self._others:
+            if share.epoch == self.own_epoch:
                 continue
             if share.epoch != EPOCH:
                 # At once, even during a round, where it would hold up the awaited share.
                 context.mix(share)
-            elif share.round < self.round or self._is_leaving(context, share):
+            elif share.round < self._round or self._is_leaving(context, share):
                 self._owe(context, share)
                 context.accept(share)
             else:
                 self._shares.append(share)
         self._answer(context)
 
-    def is_called(self) -> bool:
-        """True if others have begun a round that this peer has not ended."""
-        return any(share.round >= self.round for share in self._shares)
-
-    def ready(self, context: RuleContext) -> Wait | None:
+    def _ready(self, context: RuleContext) -> Wait | None:
         """Determine the next round, and wait until it can begin."""
         if self._is_behind:
             # A sender of an answer is past its round, and begins the next one.
             seen = [share.round + (share.note == ANSWER) for share in self._shares]
-            self.round = max([self.round, *seen])
+            self._round = max([self._round, *seen])
         is_late = context.now - self._since_s > context.config.roll_s
         if self._is_first and not is_late and len(context.table.takers()) < context.founders:
-            return Wait(self.round, ())
-        late = self._letters.receivers_of(self.register)
-        return Wait(self.round, tuple(late)) if late else None
+            return Wait(self._round, ())
+        late = self._letters.receivers_of(self._register)
+        return Wait(self._round, tuple(late)) if late else None
 
-    def begin(
-        self,
-        context: RuleContext,
-        partners: Iterable[PeerId],
-        *,
-        counts: bool = True,
-    ) -> None:
-        """Begin a round, once `ready`: send the filled `register` to all partners."""
+    def _begin(self, context: RuleContext) -> None:
+        """Begin a round, once `_ready`: send the filled `_register` to all partners."""
         out_of_reach = (
             context.table.outward if context.me in context.table.outward else frozenset[PeerId]()
         )
-        self.is_open, self.is_new = True, False
+        self._is_open, self._is_new = True, False
         self._is_first = self._is_behind = False
-        self._note = COUNTS if counts else LISTENS
+        self._note = COUNTS if self._steps > 0 or self.relays else LISTENS
+        self._steps = 0
         self._told = {
             peer: told
             for peer, told in self._told.items()
@@ -149,17 +211,17 @@ class ElasticRounds:
         }
         self._partners = {
             peer: context.table.incarnation(peer)
-            for peer in partners
+            for peer in self.partners(context, self._round)
             if peer != context.me and peer not in out_of_reach
         }
         for peer, incarnation in self._partners.items():
             self._post(peer, incarnation)
         self._answer(context)
 
-    def gather(self, context: RuleContext) -> Wait | dict[PeerId, str | Share]:
+    def _gather(self, context: RuleContext) -> Wait | dict[PeerId, str | Share]:
         """Return the terms of this round, sorted by id; this peer's own only if it trained."""
         shares = {share.sender: share for share in self._of_round()}
-        passed = {share.sender for share in self._shares if share.round > self.round}
+        passed = {share.sender for share in self._shares if share.round > self._round}
         absent = [
             peer
             for peer, incarnation in self._partners.items()
@@ -169,29 +231,25 @@ class ElasticRounds:
         # A peer that is in step gets a partner's share of this round before any later one.
         self._is_behind = self._is_behind or len(missing) < len(absent)
         if missing:
-            return Wait(self.round, missing)
+            return Wait(self._round, missing)
         came: dict[PeerId, str | Share] = {
             peer: share for peer, share in shares.items() if share.note == COUNTS
         }
         if self._note == COUNTS:
-            came[context.me] = self.register
+            came[context.me] = self._register
         return dict(sorted(came.items()))
 
-    def end(self, context: RuleContext) -> None:
+    def _end(self, context: RuleContext) -> None:
         """Accept the weight of the gathered shares, and end the round."""
         for share in self._of_round():
             context.accept(share)
-        self._shares = [share for share in self._shares if share.round != self.round]
-        self.round += 1
+        self._shares = [share for share in self._shares if share.round != self._round]
+        self._round += 1
         self._parity = 1 - self._parity
-        self.is_open = False
-
-    def rest(self, context: RuleContext) -> None:
-        if context.merging and not self._letters.receivers():
-            merge(context)
+        self._is_open = False
 
     def _of_round(self) -> Iterator[Share]:
-        return (share for share in self._shares if share.round == self.round)
+        return (share for share in self._shares if share.round == self._round)
 
     def _look(self, context: RuleContext) -> None:
         # The table makes a new tuple at each change.
@@ -220,9 +278,9 @@ class ElasticRounds:
 
     def _answer(self, context: RuleContext) -> None:
         """Send all answers that are due, and push what can be pushed."""
-        if self.is_open:
+        if self._is_open:
             for share in self._of_round():
-                if self._told.get(share.sender) != (share.id.incarnation, self.round):
+                if self._told.get(share.sender) != (share.id.incarnation, self._round):
                     self._owe(context, share)
         for peer, incarnation in tuple(self._owed.items()):
             fate = self._fate(context, peer, incarnation)
@@ -238,9 +296,9 @@ class ElasticRounds:
     def _post(self, peer: PeerId, incarnation: Incarnation) -> None:
         # Between rounds it answers that the last one is over; the vector of an answer is not used.
         letter = (
-            Letter(self.register, self.round, self._note)
-            if self.is_open
-            else Letter(X, self.round - 1, ANSWER)
+            Letter(self._register, self._round, self._note)
+            if self._is_open
+            else Letter(X, self._round - 1, ANSWER)
         )
         self._letters.post([peer], letter)
         self._told[peer] = _Mark(incarnation, letter.tag)
@@ -256,86 +314,3 @@ class ElasticRounds:
                 del self._told[peer]
                 if fate == "died":
                     self._owed[peer] = incarnation
-
-
-class OuterRule:
-    """After every ``h`` optimizer steps each peer exchanges one vector with its partners.
-
-    A rule defines what it sends (`outgoing`), to which peers (`partners`, default: all live peers),
-    and how it uses the received vectors (`take`). Peers that have finished, and newcomers before
-    their first steps, listen: they take part in every round that others begin. The weights of peers
-    are not used, a share carries one unit.
-    """
-
-    name = ""
-    registers: tuple[str, ...] = OUT
-    outstanding_max = NEIGHBORS_MAX
-    requirements: Requirements = ELASTIC
-    relays = False
-    """True if a listener's vector counts. It would hold back a mean of all, but the path from one
-    neighbor to another may lead over a listener."""
-    models: tuple[str, ...] = ()
-    """Registers of its own that begin as the model; all others begin at zero."""
-    own_epoch: int | None = None
-    """Epoch of shares outside of rounds, which the rule handles itself."""
-
-    def __init__(self, h: int) -> None:
-        self.h = h
-        self._rounds = ElasticRounds(others=self.own_epoch)
-        self._steps = 0
-
-    def start(self, context: RuleContext) -> None:
-        # Called again when the peer abandons its swarm for another one.
-        is_new = context.founders == 1
-        self._rounds = ElasticRounds(context.now, is_new=is_new, others=self.own_epoch)
-        self._steps = 0
-        for register in self.registers[len(OUT) :]:
-            context.combine(register, [(1.0 if register in self.models else 0.0, X)])
-
-    def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        return context.table.takers()
-
-    def outgoing(self) -> Terms:
-        """Return the vector to send, after the last of the steps."""
-        return ((1.0, X),)
-
-    def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Continue from the terms of the round, sorted by id; by default, from their mean."""
-        if set(came) != {context.me}:
-            context.combine(X, [(1 / len(came), term) for term in came.values()])
-
-    def step(self, context: RuleContext) -> Wait | None:
-        self._steps += context.trained
-        self._rounds.tend(context)
-        wait = self._go_on(context)
-        if wait is None:
-            self._rounds.rest(context)
-        # A finished peer does not wait: it would hold up only itself.
-        return None if context.finished else wait
-
-    def _go_on(self, context: RuleContext) -> Wait | None:
-        rounds = self._rounds
-        if not rounds.is_open:
-            if not self.is_due(context):
-                return None
-            wait = rounds.ready(context)
-            if wait is not None:
-                return wait
-            context.combine(rounds.register, self.outgoing())
-            partners = self.partners(context, rounds.round)
-            rounds.begin(context, partners, counts=self._steps > 0 or self.relays)
-            self._steps = 0
-        came = rounds.gather(context)
-        if isinstance(came, Wait):
-            return came
-        if came:
-            self.take(context, came, rounds.register)
-        rounds.end(context)
-        return None
-
-    def is_due(self, context: RuleContext) -> bool:
-        if self._steps >= self.h:
-            return True
-        # A newcomer keeps step from the first round that it learns of.
-        listens = context.finished or self._rounds.is_new
-        return listens and self._rounds.is_called()

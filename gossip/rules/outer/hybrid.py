@@ -70,16 +70,15 @@ class Hybrid(OuterRule):
         self._moved = 0
 
     def step(self, context: RuleContext) -> Wait | None:
-        rounds = self._rounds
-        before = rounds.round
+        before = self._round
         if context.finished:
             self.relays = not any(map(context.trains, _beside(context)))
-        if not (rounds.is_open or rounds.is_new):
+        if not (self._is_open or self._is_new):
             for share in context.shares():
                 if share.epoch == _BETWEEN:
                     self.hear(context, share)
         wait = super().step(context)
-        if rounds.round > before and not context.merging:
+        if self._round > before and not context.merging:
             self.tell(context)
         return wait
 

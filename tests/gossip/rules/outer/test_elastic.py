@@ -100,7 +100,7 @@ def test_rounds_continue_after_an_event(event: str, name: str, weather: NetworkC
     train_further(crowd, 5 * H, *members)
     assert {swarm.peers[peer].protocol.phase for peer in members} == {Phase.TRAINING}
     rules: Any = [swarm.peers[peer].protocol._rule for peer in members]
-    rounds = [getattr(rule, "rule", rule)._rounds.round for rule in rules]
+    rounds = [getattr(rule, "rule", rule)._round for rule in rules]
     # Pairs are up to 4 rounds apart on seeds 5 to 12, all other topologies up to 1.
     assert max(rounds) - min(rounds) <= (4 if name in PAIRS else 2)
     found = settle(crowd)
@@ -204,11 +204,11 @@ def test_a_round_without_a_counted_vector_still_ends() -> None:
     train_further(crowd, H - 1, "p02")
     swarm.run(swarm.now + 0.5)
     listener: Any = crowd.rules["p01"].rule
-    assert (listener._rounds.round, listener._rounds.is_open) == (1, True)
+    assert (listener._round, listener._is_open) == (1, True)
     before = swarm.peers["p01"].vector.x.copy()
     crowd.crash("p02")
-    swarm.run(swarm.now + 20.0, lambda: listener._rounds.round == 2)
-    assert listener._rounds.round == 2
+    swarm.run(swarm.now + 20.0, lambda: listener._round == 2)
+    assert listener._round == 2
     assert (swarm.peers["p01"].vector.x == before).all()
     swarm.run_until_closed(swarm.now + 60.0)
     assert not any(peer.protocol.swarm for peer in swarm.running())
