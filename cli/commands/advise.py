@@ -150,7 +150,7 @@ def advise(
 
     def run(plan: "StudyPlan", factor: str) -> "Results":
         print(f"{factor}: {outline(plan)}", file=sys.stderr, flush=True)
-        return compute(plan, folder, study, None)
+        return compute(plan, folder, study)
 
     try:
         with sigterm_as_interrupt():

@@ -1,9 +1,10 @@
 """``rumor study``: a grid of simulations, in one command and one page."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import fill
@@ -15,9 +16,9 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
-from ...sim.results.figures import duration
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import counted, plain_table, print_path, progress_on
+from ..reports.simulation import time_left
 from ..settings.exchange import OutSettings
 from ..settings.options import Source, config_of, options_of
 
@@ -56,9 +57,9 @@ class StudyConfig(OutSettings):
 
     hours: float | None = setting(
         None,
-        "Begin no trial after this many hours; --resume computes the missing ones. All trials of "
-        "the first seed come first.",
-        brief="Hours after which no trial starts.",
+        "Stop after this many hours, and write what is finished; --resume computes the rest. All "
+        "trials of the first seed come first.",
+        brief="Hours after which it stops.",
         above=0,
         otherwise="no limit",
     )
@@ -147,7 +148,6 @@ def _study(name: str, config: StudyConfig) -> None:
     found = found if config.target is None else replace(found, target=config.target)
     folder = config.out or Path("runs") / f"study-{found.name}"
     check_folder(folder, resume=config.resume or config.dry_run)
-    stop_s = None if config.hours is None else time.monotonic() + 3600 * config.hours
     try:
         with Console(stderr=True).status("looking through the trials"):
             plan = plan_study(found, folder, backend=config.backend, jobs=config.jobs)
@@ -157,7 +157,7 @@ def _study(name: str, config: StudyConfig) -> None:
     print(outline(plan), file=sys.stderr, flush=True)
     if config.dry_run:
         return
-    results = compute(plan, folder, config, stop_s)
+    results = compute(plan, folder, config)
     report = folder / "report.html" if config.report else None
     _print_results(results, folder, Console(), report)
     if failed := len(results.failures):
@@ -205,13 +205,15 @@ def outline(plan: "StudyPlan") -> str:
     return ", ".join(parts)
 
 
-def compute(
-    plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | None
-) -> "Results":
-    """Compute a study, report progress on stderr, and write the results."""
-    from ...sim.study import run_study, write_tables
+class _OutOfTime(Exception):
+    """The hours of a study are over."""
 
-    last: StudyProgress | None = None
+
+def compute(plan: "StudyPlan", folder: Path, config: StudyConfig) -> "Results":
+    """Compute a study, report progress on stderr, and write the results, also when stopped."""
+    from ...sim.study import load_results, run_study, write_tables
+
+    done, stop_s = 0, time.monotonic() + 3600 * (config.hours or math.inf)
 
     def finish(results: "Results") -> None:
         write_tables(results, folder)
@@ -221,29 +223,30 @@ def compute(
             write_report(results, folder)
 
     def kept() -> str:
-        count = 0 if last is None else last.finished + last.done
         return (
-            f"{count:,} of {len(plan.trials):,} trials are kept in {folder}: continue with --resume"
+            f"{done:,} of {len(plan.trials):,} trials are kept in {folder}: continue with --resume"
         )
 
     try:
-        with display_on(sys.stderr, len(plan.trials)) as show:
+        with display_on(sys.stderr) as show:
 
             def take(progress: "StudyProgress") -> None:
-                nonlocal last
-                last = progress
+                nonlocal done
+                done = progress.done
                 show(progress)
+                if time.monotonic() >= stop_s:
+                    raise _OutOfTime
 
             return run_study(
-                plan.study,
-                folder,
-                resume=config.resume,
-                plan=plan,
-                progress=take,
-                finish=finish,
-                stop_s=stop_s,
+                plan.study, folder, resume=config.resume, plan=plan, progress=take, finish=finish
             )
+    except _OutOfTime:
+        results = load_results(folder)
+        finish(results)
+        return results
     except KeyboardInterrupt:
+        with suppress(RumorError, OSError):
+            finish(load_results(folder))
         fail(f"stopped; {kept()}", STOPPED)
     except ConfigError:
         raise
@@ -255,8 +258,8 @@ def compute(
 
 
 @contextmanager
-def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress"], None]]:
-    """Show the progress of a study with *trials* trials on *stream*."""
+def display_on(stream: TextIO) -> Iterator[Callable[["StudyProgress"], None]]:
+    """Show the progress of a study on *stream*."""
     with progress_on(stream) as display:
         has_failed = False
 
@@ -267,13 +270,11 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
             if progress.failure is not None and not has_failed:
                 has_failed = True
                 news = [f"{progress.trial} failed: {progress.failure}"]
-            done = trials - progress.to_do
-            parts = [f"{done:,} of {trials:,} trials"]
+            parts = [f"{progress.done + progress.failed:,} of {progress.trials:,} trials"]
             parts += [f"{progress.failed} failed"] if progress.failed else []
-            if progress.left_s is not None and progress.to_do:
-                parts.append(f"about {duration(progress.left_s)} left")
+            parts += time_left(progress.part, progress.wall_s)
             parts += [] if progress.trial is None else [f"last {progress.trial}"]
-            display(progress.wall_s, done / trials, ", ".join(parts), *news)
+            display(progress.wall_s, progress.part, ", ".join(parts), *news)
 
         yield show
 

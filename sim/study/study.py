@@ -193,11 +193,6 @@ class Study:
             for seed in self.seeds:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
 
-    def priority(self, trial: Trial) -> tuple[int, ...]:
-        """Return a sort key by which a stopped study lacks seeds, then places, then points."""
-        first, *others = [axis.labels.index(trial.labels[axis.name]) for axis in self.axes]
-        return self.seeds.index(trial.seed), *others, first
-
     def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Yield every combination of points: their settings together, and their labels by axis."""
         for points in product(*(axis.points for axis in self.axes)):

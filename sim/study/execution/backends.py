@@ -6,16 +6,18 @@ text and the name of one function cross.
 
 import os
 import socket
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from logging import ERROR
 from typing import Any, Final, NamedTuple
 
 from ....gossip.errors import ConfigError, RumorError, TransportError, how_to_install
 
-__all__ = ["Backend", "Lost", "answers", "read_backend"]
+__all__ = ["Backend", "answers", "read_backend"]
 
 _NEEDS: Final = {"loky": "joblib", "dask": "distributed", "ray": "ray"}
 _CONNECT_S: Final = 10
@@ -26,13 +28,6 @@ _FORMS: Final = "loky (processes of this machine), dask:tcp://HOST:PORT, ray or 
 _THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Run = Callable[[str], str]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """In place of an answer: the process with this order, or one next to it, was killed."""
-
-    order: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,21 +73,16 @@ class _Pool(NamedTuple):
 
     width: Callable[[], int]
     """Returns the current number of processes, at least one."""
-    submit: Callable[[str], Any]
-    """Submits an order; returns a future."""
-    wait: Callable[[list[Any]], Iterable[Any]]
-    """Waits for futures; returns those that are done, at least one."""
-    result: Callable[[Any], str]
-    """Returns the answer of a future that is done."""
+    submit: Callable[[str], "Future[str]"]
     killed: tuple[type[Exception], ...]
-    """Exceptions of `result` for a killed process."""
-    cancel: Callable[[list[Any]], object]
+    """Exceptions of a future for a killed process."""
 
 
 def answers(
     backend: Backend, run: Run, orders: Sequence[str], jobs: int | None
-) -> Generator[str | Lost]:
-    """Carry out orders side by side, and yield answers as they arrive.
+) -> Generator[tuple[str, str | None]]:
+    """Carry out orders side by side, and yield each with its answer as it arrives; None if the
+    process with this order, or one next to it, was killed.
 
     Args:
         run: A function of a module, which other processes find by its name.
@@ -107,41 +97,35 @@ def answers(
         return
     with _as_failure(backend):
         if backend.is_local and jobs == 1:
-            yield from map(run, orders)
+            yield from ((order, run(order)) for order in orders)
             return
         several = jobs and min(jobs, len(orders))
         with _POOLS[backend.kind](backend.address, run, several) as pool:
             yield from _side_by_side(pool, orders)
 
 
-def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[str | Lost]:
+def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[tuple[str, str | None]]:
     waiting = list(reversed(orders))
-    under_way: dict[Any, str] = {}
-    try:
-        while waiting or under_way:
-            # One order each: orders queued in a process that is killed would be lost silently.
-            while waiting and len(under_way) < pool.width():
-                order = waiting.pop()
-                try:
-                    under_way[pool.submit(order)] = order
-                except pool.killed:  # next to this one, a moment ago
-                    yield Lost(order)
-            for future in pool.wait(list(under_way)):
-                order = under_way.pop(future)
-                try:
-                    answer: str | Lost = pool.result(future)
-                except pool.killed:
-                    answer = Lost(order)
-                yield answer
-    finally:
-        with suppress(Exception):
-            pool.cancel(list(under_way))
+    under_way: dict[Future[str], str] = {}
+    while waiting or under_way:
+        # One order each: orders queued in a process that is killed would be lost silently.
+        while waiting and len(under_way) < pool.width():
+            order = waiting.pop()
+            try:
+                under_way[pool.submit(order)] = order
+            except pool.killed:  # next to this one, a moment ago
+                yield order, None
+        for future in wait(under_way, return_when="FIRST_COMPLETED").done:
+            order = under_way.pop(future)
+            try:
+                answer: str | None = future.result()
+            except pool.killed:
+                answer = None
+            yield order, answer
 
 
 @contextmanager
 def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
-    from concurrent.futures import wait
-
     from joblib.externals import loky
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
@@ -153,10 +137,7 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
             width=lambda: workers,
             # After a process was killed, these are new ones.
             submit=lambda order: executor(workers, **more).submit(run, order),
-            wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
-            result=lambda future: future.result(),
             killed=(BrokenProcessPool,),
-            cancel=lambda futures: None,
         )
     finally:
         executor(reuse=True).shutdown(wait=True, kill_workers=True)
@@ -164,10 +145,9 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
 
 @contextmanager
 def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
-    from distributed import Client, wait
+    from distributed import Client
     from distributed.scheduler import KilledWorker
 
-    any_of: Any = wait
     try:
         client: Any = Client(address, timeout=_CONNECT_S)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TypeError) as error:
@@ -178,12 +158,9 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
         yield _Pool(
             # A process computes one trial at a time, whatever its number of threads.
             width=lambda: jobs or len(client.nthreads()) or 1,
-            submit=lambda order: client.submit(run, order, pure=False),
             # While all workers are gone, it waits for new ones.
-            wait=lambda futures: any_of(futures, return_when="FIRST_COMPLETED").done,
-            result=lambda future: future.result(),
+            submit=partial(client.get_executor(pure=False).submit, run),
             killed=(KilledWorker,),
-            cancel=client.cancel,
         )
 
 
@@ -208,11 +185,8 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
         there = ray.remote(max_retries=0)(run)
         yield _Pool(
             width=lambda: workers,
-            submit=there.remote,
-            wait=lambda references: ray.wait(references)[0],
-            result=ray.get,
+            submit=lambda order: there.remote(order).future(),
             killed=(NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError),
-            cancel=lambda references: [ray.cancel(one, force=True) for one in references],
         )
     finally:
         if is_ours:

@@ -93,7 +93,7 @@ class StudyPlan:
     trials: tuple[ReadyTrial, ...]
     """All trials that can run, in the order of `Study.trials`."""
     to_do: tuple[ReadyTrial, ...]
-    """Unfinished trials, the longest first, so that no core is idle for long."""
+    """Unfinished trials: seed by seed, the longest first, so that no core is idle for long."""
     bad: Mapping[str, str]
     """Why other trials cannot run, by their descriptions."""
     backend: Backend
@@ -161,7 +161,8 @@ def plan_study(
     finished = {trial.key for trial in good if store.get(trial.key) is not None}
     # Two points may have the same arguments: their trial is computed once.
     to_do = list({trial.key: trial for trial in good if trial.key not in finished}.values())
-    to_do.sort(key=lambda trial: -trial.work)
+    # A stopped study has finished its first seeds.
+    to_do.sort(key=lambda trial: (study.seeds.index(trial.trial.seed), -trial.work))
     memory_gib = max((trial.memory_gib for trial in to_do), default=0.0)
     if jobs is None and where.is_local:
         fit = math.floor(free_gib() / memory_gib) if memory_gib else len(to_do)

@@ -7,21 +7,18 @@ and the report. Trials of a killed process run again, one at a time.
 """
 
 import json
-import math
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ....gossip.errors import ConfigError
 from ....train.storage.files import remove_drafts
 from ..results import Result, Results
 from ..study import Study, Trial
-from .backends import Lost, answers
+from .backends import answers
 from .plan import ReadyTrial, StudyPlan, plan_study
 from .store import Store, check_folder, locked, read_folder, write_folder
 from .trial import order_of, run_trial
@@ -35,25 +32,18 @@ class StudyProgress:
 
     trials: int
     """Number of trials in all."""
-    finished: int
-    """Number finished before this start or resumption."""
     done: int
-    """Number finished since."""
+    """Number of trials with a result, also from before this start or resumption."""
     failed: int
-    """Number failed since."""
+    """Number of trials that failed since."""
+    part: float
+    """Part of this start's work that is behind, in [0, 1]."""
     wall_s: float
     """Time since it was started or resumed, seconds."""
-    left_s: float | None
-    """Estimated time left, seconds; None before the first trial is finished."""
     trial: Trial | None = None
     """The latest trial that finished or failed."""
     failure: str | None = None
     """Why that trial failed, if it did."""
-
-    @property
-    def to_do(self) -> int:
-        """Number of trials still to be computed."""
-        return self.trials - self.finished - self.done - self.failed
 
 
 _KILLED = "its process was killed; perhaps it took too much memory"
@@ -71,7 +61,6 @@ def run_study(
     progress: Show | None = None,
     plan: StudyPlan | None = None,
     finish: Callable[[Results], object] | None = None,
-    stop_s: float | None = None,
 ) -> Results:
     """Compute all unfinished trials of a study, side by side. Finished ones are kept however it
     ends, and a resumed study has the same results to the bit.
@@ -83,8 +72,6 @@ def run_study(
         jobs: Number of processes; default: as many as cores and memory allow.
         plan: The result of `plan_study`, if called before.
         finish: Called with the results at the end, while the folder is still locked.
-        stop_s: When to start no further trials, by `time.monotonic`; the most important, by
-            `Study.priority`, then run first.
 
     Raises:
         ConfigError: Some trials cannot run, an argument is not valid, or the folder holds a study
@@ -101,7 +88,7 @@ def run_study(
         # Left unfinished by a killed process.
         remove_drafts(store.folder)
         write_folder(folder, study, keys)
-        run = _Run(plan, store, progress, stop_s)
+        run = _Run(plan, store, progress)
         try:
             run.go()
         finally:
@@ -137,81 +124,60 @@ def load_results(folder: Path) -> Results:
 class _Run:
     """The computation of a study's trials."""
 
-    def __init__(
-        self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None
-    ) -> None:
+    def __init__(self, plan: StudyPlan, store: Store, progress: Show | None) -> None:
         self.failures: dict[str, str] = {}
         self._plan = plan
         self._store = store
-        self._show = progress
-        self._stop_s = math.inf if stop_s is None else stop_s
+        self._progress = progress
         self._start_s = time.monotonic()
-        # Two trials may have one name, where two points have the same arguments.
-        self._count = Counter(trial.key for trial in plan.trials)
-        to_do = list(plan.to_do)
-        if stop_s is not None:
-            to_do.sort(key=lambda one: plan.study.priority(one.trial))
-        self._waiting = {trial.key: trial for trial in to_do}
-        # Work and time of the trials computed here, to estimate the time left.
-        self._done_work = self._took_s = 0.0
+        self._waiting = {trial.key: trial for trial in plan.to_do}
 
     def go(self) -> None:
         self._report(None, None)
         # One of the processes that were killed together was the cause: alone, it shows.
         for trial in self._compute(list(self._waiting.values()), self._plan.jobs):
-            for lost in self._compute([trial], 2 if self._plan.backend.is_local else 1):
-                self._finish(lost.key, _KILLED)
+            for killed in self._compute([trial], 2 if self._plan.backend.is_local else 1):
+                self._finish(killed, _KILLED)
 
     def _compute(self, trials: Sequence[ReadyTrial], jobs: int | None) -> list[ReadyTrial]:
         """Compute trials side by side, and keep the results; return trials of killed processes."""
-        if time.monotonic() >= self._stop_s:
-            return []
         parent = os.getpid() if self._plan.backend.is_local and jobs != 1 else None
-        orders = [order_of(one.key, one.settings, Path.cwd(), parent) for one in trials]
-        lost: list[ReadyTrial] = []
+        orders = {order_of(one.key, one.settings, Path.cwd(), parent): one for one in trials}
+        killed: list[ReadyTrial] = []
         # Closing the generator early stops the processes that still compute.
-        with closing(answers(self._plan.backend, run_trial, orders, jobs)) as found:
-            for text in found:
-                if isinstance(text, Lost):
-                    lost.append(self._waiting[json.loads(text.order)["key"]])
-                else:
-                    self._keep(json.loads(text))
-                if time.monotonic() >= self._stop_s:
-                    break
-        return lost
+        with closing(answers(self._plan.backend, run_trial, list(orders), jobs)) as found:
+            for order, text in found:
+                trial = orders[order]
+                if text is None:
+                    killed.append(trial)
+                    continue
+                answer = json.loads(text)
+                if record := answer.get("record"):
+                    self._store.put(trial.key, record)
+                self._finish(trial, answer.get("failure"))
+        return killed
 
-    def _keep(self, answer: Mapping[str, Any]) -> None:
-        key = answer["key"]
-        if record := answer.get("record"):
-            self._store.put(key, record)
-            self._took_s += record["wall_s"]
-            self._done_work += self._waiting[key].work
-        self._finish(key, answer.get("failure"))
-
-    def _finish(self, key: str, why: str | None) -> None:
+    def _finish(self, trial: ReadyTrial, why: str | None) -> None:
         if why is not None:
-            self.failures[key] = why
-        self._report(self._waiting.pop(key).trial, why)
+            self.failures[trial.key] = why
+        del self._waiting[trial.key]
+        self._report(trial.trial, why)
 
     def _report(self, trial: Trial | None, why: str | None) -> None:
-        if self._show is None:
+        if self._progress is None:
             return
-        trials, finished, jobs = len(self._plan.trials), self._plan.finished, self._plan.jobs
-        failed = sum(self._count[key] for key in self.failures)
-        waiting = sum(self._count[key] for key in self._waiting)
-        wall_s, left_s = time.monotonic() - self._start_s, None
-        if self._done_work:
-            left = sum(trial.work for trial in self._waiting.values())
-            # From the times of trials: starting processes takes long, but happens only once.
-            left_s = (wall_s if jobs is None else self._took_s / jobs) * left / self._done_work
-        self._show(
+        # Two trials may have one key, where two points have the same arguments.
+        keys = [one.key for one in self._plan.trials]
+        failed = sum(key in self.failures for key in keys)
+        whole = sum(one.work for one in self._plan.to_do)
+        left = sum(one.work for one in self._waiting.values())
+        self._progress(
             StudyProgress(
-                trials=trials,
-                finished=finished,
-                done=trials - finished - failed - waiting,
+                trials=len(keys),
+                done=len(keys) - failed - sum(key in self._waiting for key in keys),
                 failed=failed,
-                wall_s=wall_s,
-                left_s=left_s,
+                part=1 - left / whole if whole else 1.0,
+                wall_s=time.monotonic() - self._start_s,
                 trial=trial,
                 failure=why,
             )

@@ -220,8 +220,7 @@ def run_trial(order: str) -> str:
     """Compute a trial from an order of `order_of`.
 
     Returns:
-        JSON: ``key``, and ``record``, the result of `compute`, or ``failure``, the reason why it is
-        missing.
+        JSON: ``record``, the result of `compute`, or ``failure``, the reason why it is missing.
     """
     told = json.loads(order)
     if told["parent"] is not None:
@@ -245,7 +244,7 @@ def run_trial(order: str) -> str:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {what}" if what else type(error).__name__
             answer = {"failure": f"{what}, at {frame.filename}:{frame.lineno}"}
-    return json.dumps({"key": told["key"], **answer}, allow_nan=False)
+    return json.dumps(answer, allow_nan=False)
 
 
 def _check(told: Mapping[str, Any]) -> None:

@@ -145,6 +145,8 @@ def test_finished_trials_are_kept_however_a_study_ends(
     assert done.exit_code == status and message in done.stderr.splitlines()[-1]
     kept = f"{trial - 1} of 4 trials are kept in runs/study-mine: continue with --resume"
     assert kept in done.stderr
+    if status == 130:
+        assert Path("runs/study-mine/summary.csv").read_text().count("\n") == trial
     again = run("--resume")
     assert again.exit_code == 0 and (trial == 1 or f"{trial - 1} finished before" in again.stderr)
 
@@ -178,36 +180,36 @@ def test_unwritable_tables_lose_no_trial(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def progress(**changes: Any) -> StudyProgress:
-    usual = {"trials": 40, "finished": 10, "done": 4, "failed": 0, "wall_s": 12.0, "left_s": 300.0}
+    usual = {"trials": 40, "done": 14, "failed": 0, "part": 0.25, "wall_s": 100.0}
     return StudyProgress(**usual | changes)
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"failed": 2, "left_s": None}, "16 of 40 trials, 2 failed"),
-        ({"left_s": 50.0}, "14 of 40 trials, about 50 s left"),
-        ({"done": 30}, "40 of 40 trials"),
+        ({"failed": 2, "part": 0.0}, "16 of 40 trials, 2 failed"),
+        ({}, "14 of 40 trials, about 5 min left"),
+        ({"done": 40, "part": 1.0}, "40 of 40 trials"),
     ],
 )
 def test_progress_shows_failures_and_the_remaining_time(changes: Any, line: str) -> None:
     stream = io.StringIO()
-    with display_on(stream, 40) as show:
+    with display_on(stream) as show:
         show(progress(**changes))
-    assert stream.getvalue() == f"12 s: {line}\n"
+    assert stream.getvalue() == f"100 s: {line}\n"
 
 
 def test_without_a_terminal_progress_is_printed_in_occasional_lines() -> None:
     stream = io.StringIO()
     (trial, *_) = small_study().trials()
-    with display_on(stream, 40) as show:
+    with display_on(stream) as show:
         for wall_s in (0.0, 1.0, 6.0, 7.0, 12.0):
             show(progress(wall_s=wall_s))
         show(progress(wall_s=12.5, failed=1, trial=trial, failure="it diverged"))
         show(progress(wall_s=12.6, failed=2, trial=trial, failure="it diverged again"))
     lines = stream.getvalue().splitlines()
     assert [line.partition(":")[0] for line in lines[:2]] == ["6 s", "12 s"]
-    assert lines[0] == "6 s: 14 of 40 trials, about 5 min left"
+    assert lines[0] == "6 s: 14 of 40 trials, about 18 s left"
     assert lines[2:] == ["ring, seed 0 failed: it diverged"]
 
 
@@ -216,7 +218,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
-    with display_on(stream, 40) as show:
+    with display_on(stream) as show:
         show(progress())
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
 

@@ -62,7 +62,7 @@ def pid_of(order: str) -> str:
 
 def test_one_job_needs_no_process() -> None:
     found = list(answers(read_backend("loky"), pid_of, ["a", "b"], 1))
-    assert found == [f"a {os.getpid()}", f"b {os.getpid()}"]
+    assert found == [("a", f"a {os.getpid()}"), ("b", f"b {os.getpid()}")]
     assert list(answers(read_backend("loky"), pid_of, [], 1)) == []
 
 

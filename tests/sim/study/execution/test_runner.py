@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +23,9 @@ from rumor.sim.study import (
     run_study,
     write_tables,
 )
-from rumor.sim.study.execution.backends import Backend, Lost
+from rumor.sim.study.execution.backends import Backend
 from rumor.sim.study.execution.store import locked
 from rumor.sim.study.execution.trial import run_trial
-from rumor.sim.study.study import Axis, Point, Trial
 
 from ....forked import forked
 from ....waiting import LIMIT_S
@@ -67,8 +65,9 @@ def test_every_trial_has_a_result_in_the_order_of_the_study(tmp_path: Path) -> N
     assert len(result.series["time_s"]) == 21 and result.series["disagreement"][0] > 1
     assert not {"wall_s", "peak_rss_mib", "steps_per_s"} & set(result.summary)
     assert result.summary["engine"] == "vectors"
-    assert [(p.done, p.failed, p.to_do) for p in reports] == [(n, 0, 4 - n) for n in range(5)]
-    assert [str(p.trial) for p in reports[1:]] == [str(trial) for trial in study.trials()]
+    assert [(p.done, p.failed, p.part) for p in reports] == [(n, 0, n / 4) for n in range(5)]
+    in_order = sorted(study.trials(), key=lambda trial: trial.seed)
+    assert [str(p.trial) for p in reports[1:]] == [str(trial) for trial in in_order]
     again = load_results(tmp_path / "a")
     assert [r.key for r in again.results] == [r.key for r in results.results]
 
@@ -219,36 +218,6 @@ def test_the_folder_is_locked_until_the_results_are_written(tmp_path: Path) -> N
         pass
 
 
-@pytest.mark.extended
-def test_a_time_limit_omits_the_last_seeds_and_then_the_last_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = small_study(seeds=2)
-    places = Axis("steps", (Point("few", {"steps": 4}), Point("many", {"steps": 20})))
-    settings = {name: value for name, value in study.settings.items() if name != "steps"}
-    study = replace(study, axes=(study.axes[0], places), settings=settings)
-    done: list[Trial] = []
-    # A clock that moves by a second with each trial: five of eight fit.
-    monkeypatch.setattr(time, "monotonic", lambda: float(len(done)))
-
-    def note(progress: object) -> None:
-        trial = progress.trial  # type: ignore[attr-defined]
-        if trial is not None:
-            done.append(trial)
-
-    results = run_study(study, tmp_path, jobs=1, progress=note, stop_s=5.0)
-    assert [(t.seed, t.labels["steps"], t.labels["topology"]) for t in done] == [
-        (0, "few", "ring"),
-        (0, "few", "complete"),
-        (0, "many", "ring"),
-        (0, "many", "complete"),
-        (1, "few", "ring"),
-    ]
-    assert len(results.results) == 5 and not results.failures
-    again = run_study(study, tmp_path, jobs=1, resume=True)
-    assert len(again.results) == 8
-
-
 class Deadly:
     """Stands in for processes: seed 1 dies, and seed 5 dies with it unless it runs alone."""
 
@@ -257,7 +226,7 @@ class Deadly:
 
     def answers(
         self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
-    ) -> Generator[str | Lost]:
+    ) -> Generator[tuple[str, str | None]]:
         assert jobs != 1 or not backend.is_local
         for order in orders:
             content = json.loads(order)
@@ -265,7 +234,8 @@ class Deadly:
             self.alone += [seed] if len(orders) == 1 else []
             # Without a parent: a worker ends with its parent, and here that would be this process.
             text = json.dumps(content | {"parent": None})
-            yield Lost(order) if seed == 1 or (seed == 5 and len(orders) > 1) else run(text)
+            is_killed = seed == 1 or (seed == 5 and len(orders) > 1)
+            yield order, None if is_killed else run(text)
 
 
 @pytest.mark.extended
