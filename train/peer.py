@@ -48,7 +48,7 @@ from .runtime.script.environment import environment, peers_before, resolve_confi
 from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
-from .runtime.telling.stats import PeerStats, protocol_stats, swarm_figures
+from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpoint import Stateful
 from .tensors.state import ExtraState, pack_state, unpack_state
 from .tensors.vector import Vector
@@ -712,14 +712,12 @@ class Peer:
         else:
             if (self.steps + 1) % _LOOK_EVERY_STEPS == 0 and not self.config.frozen_may_differ:
                 self._parts.require_constant()
-            told = group.call("step", partial(self._step, loss, samples, lr))
-            group.shown = replace(group.shown, **told)
+            group.call("step", partial(self._step, loss, samples, lr))
         # A signal that has come since then ends the next step, at all processes of a group.
         if self._signals.caught is not None and (group is None or self._shown.has_left):
             self._signals.pass_on()
 
-    def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> dict[str, Any]:
-        """Take a step; return the figures by which a loop may decide to end."""
+    def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> None:
         runtime = self._running()
         if self._left and self._signals.caught is not None:
             # The script's own signal handler ran, and the loop continued.
@@ -754,8 +752,6 @@ class Peer:
             self.leave()
         elif self.config.signals and runtime.ended_by == STOPPED:
             self._stop_early()
-        found = {"steps": self.steps, "ended_by": runtime.ended_by, "has_left": self._left}
-        return found if self._group is None else found | runtime.look(swarm_figures)
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:
         """Take *optimizer*'s steps within the backward pass, for a rule such as ``gosgd:layers=8``.

@@ -2,10 +2,9 @@
 
 All processes make the same calls of a `Peer`. The leader, rank 0, executes them. Meanwhile the
 others, its followers, obey its commands, such as to copy their parts of the model, until it reports
-that the call is done. Each process writes commands and replies to a board in shared memory, which
-the others poll, as it would take a socket longer to wake a process than most calls. Unix sockets
-carry what is long or not awaited, and show at once that a process has ended. None of this uses the
-process group, whose operations may hang with a process that stands still.
+that the call is done. Messages travel over Unix sockets, which show at once that a process has
+ended. None of this uses the process group, whose operations may hang with a process that stands
+still.
 """
 
 import hashlib
@@ -13,7 +12,6 @@ import json
 import logging
 import os
 import platform
-import select
 import threading
 import time
 import weakref
@@ -22,15 +20,13 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ....gossip.errors import LocalProtocolError, TrainingError
 from ...model import named_tensors
-from ...tensors.shared_memory import Segments, host_id
+from ...tensors.shared_memory import host_id
 from ..signals import SignalHandling
-from .shared_model import open_part
 
 __all__ = ["MEET_S", "RankGroup", "meet"]
 
@@ -44,13 +40,6 @@ _POLL_S: Final = 0.1
 _MEET_POLL_S: Final = 0.02
 # A collective operation usually fails when a process has ended: the leader then leaves by itself.
 _GRACE_S: Final = 5.0
-
-# A process looks at the board again and again, and later after naps of a part of the time that it
-# has waited: most waits are shorter than it takes to wake a process.
-_SPIN_S: Final = 5e-5
-_NAP_S_MIN, _NAP_S_MAX, _NAP_PART = 2e-5, 5e-3, 1 / 16
-
-_ROOM_BYTES: Final = 1 << 16
 
 _T = TypeVar("_T")
 
@@ -82,13 +71,10 @@ _connected: "Final[weakref.WeakSet[Connection]]" = weakref.WeakSet()
 class RankGroup:
     """The processes of one peer, as seen by one of them.
 
-    *connections* are to the leader, or to each follower in order of rank. *board* is shared memory
-    with three words and a room for each process.
+    *connections* are to the leader, or to each follower in order of rank.
     """
 
-    def __init__(
-        self, rank: int, size: int, connections: Sequence[Connection], board: Tensor
-    ) -> None:
+    def __init__(self, rank: int, size: int, connections: Sequence[Connection]) -> None:
         self.rank, self.size = rank, size
         self.leads = rank == 0
         """True for the process that runs the protocol."""
@@ -111,30 +97,22 @@ class RankGroup:
         self._connections = list(connections)
         self._calls: list[str] = []
         self._caller: int | None = None  # the thread that makes the call
-        # Number of the last command of the leader; replies have those of their commands.
-        self._number = 0
-        # For each rank: number and length of the message in its room, and the last command it read.
-        words, rooms = np.split(board.numpy(), [3 * 8 * size])
-        self._words = words.view(np.int64).reshape(3, size)
-        self._rooms = rooms.reshape(size, _ROOM_BYTES)
-        self._poller = select.poll()
         # 0: the whole model is outdated; 1: its constant tensors may be; 2: all is current.
         self._current = 0
-        self._has_asked = self._is_over = self._gave_up = False
+        self._is_over = self._gave_up = False
         self._has_told_signal = False
         self._seen = 0
         self._failure = ""
         self._told: BaseException | None = None
-        self._failed_s = self._moved_s = time.monotonic()
+        self._moved_s = time.monotonic()
         self._is_training = self._is_asking = False
         self._replies: dict[int, Any] = {}
-        self._lock = threading.Lock()
+        # Notified when a follower has replied or failed.
+        self._heard = threading.Condition()
         _connected.update(connections)
         if self.leads:
             self._thread = threading.Thread(target=self._listen, name="rumor-group", daemon=True)
             self._thread.start()
-        else:
-            self._poller.register(connections[0].fileno(), select.POLLIN)
 
     def call(
         self, name: str, act: Callable[[], _T], for_followers: Callable[[_T], _T] | None = None
@@ -161,12 +139,12 @@ class RankGroup:
         self._require_all()
         self._calls.append(name)
         self._caller = threading.get_ident()
-        self._current, self._has_asked, self._moved_s = 0, False, time.monotonic()
+        self._current, self._moved_s = 0, time.monotonic()
         try:
             result = act()
             if self.version() != self._seen:
                 self.ask("read")
-                self._seen = self.version()
+                self.note_version()
         except BaseException as error:
             self._told, self.shown = error, self.outlook()
             self._tell(_Message(_FAILED, name, (_portable(error), self.shown), self._caught))
@@ -175,11 +153,9 @@ class RankGroup:
             self._calls.clear()
             self._caller = None
             self._moved_s = time.monotonic()
-        # Most steps change nothing that followers show.
-        outlook = self.outlook() if self._has_asked or name != "step" else None
-        self.shown = self.shown if outlook is None else outlook
+        self.shown = self.outlook()
         told = result if for_followers is None else for_followers(result)
-        self._tell(_Message(_DONE, name, (told, outlook), self._caught))
+        self._tell(_Message(_DONE, name, (told, self.shown), self._caught))
         self._is_training |= name == "step"
         return result
 
@@ -230,21 +206,17 @@ class RankGroup:
         process has failed.
         """
         self._require_all()
-        with self._lock:
+        with self._heard:
             self._replies.clear()
         self._tell(_Message(kind, self._calls[0], content))
         reply = self.handlers[kind](content if own is None else own)
-        self._moved_s, self._is_asking, self._has_asked = time.monotonic(), True, True
-        started_s, others = time.monotonic(), range(1, self.size)
-        while not self._failure and len(self._replies) < len(others):
-            for rank in others:
-                if rank not in self._replies and (posted := self._posted(rank)) is not None:
-                    self._replies[rank] = posted.content
-            _nap(started_s)
-        replies = [reply, *map(self._replies.get, others)]
+        self._moved_s, self._is_asking = time.monotonic(), True
+        others = range(1, self.size)
+        with self._heard:
+            self._heard.wait_for(lambda: self._failure or len(self._replies) == len(others))
         self._is_asking, self._moved_s = False, time.monotonic()
         self._require_all()
-        return replies
+        return [reply, *map(self._replies.get, others)]
 
     def save(self, number: int, steps: int, waits: bool) -> None:
         """Have followers write their part of a checkpoint, unless a process has failed."""
@@ -254,8 +226,9 @@ class RankGroup:
     def fail(self, error: BaseException) -> None:
         """Report that this process ends by an error, which the others then raise."""
         is_known = error is self._told or self._caught is not None
-        with self._lock:
+        with self._heard:
             self._failure = self._failure or "this process has failed"
+            self._heard.notify_all()
         if not is_known:
             self._tell(_Message(_FAILED, content=(_portable(error), None)))
 
@@ -284,46 +257,18 @@ class RankGroup:
             raise TrainingError(self._failure)
 
     def _tell(self, message: _Message) -> None:
-        if self.leads:
-            # A message is overwritten once all have read it.
-            are_here = (self._words[2, 1:] == self._number).all()
-            self._number += 1
-            if are_here and self._post(message):
-                return
         for rank, each in enumerate(self._connections, 1 if self.leads else 0):
             try:
                 each.send(message)
             except OSError:
                 self._note_failure(f"rank {rank} of this peer has ended")
 
-    def _post(self, message: _Message) -> bool:
-        """Write a message to the board; False if it is too long."""
-        packed, (numbers, lengths, _) = ForkingPickler.dumps(message), self._words
-        if len(packed) > _ROOM_BYTES:
-            return False
-        # A lock orders the writes on any processor: with the number comes the message.
-        with self._lock:
-            lengths[self.rank] = len(packed)
-            self._rooms[self.rank].data[: len(packed)] = packed
-        with self._lock:
-            numbers[self.rank] = self._number
-        return True
-
-    def _posted(self, rank: int) -> _Message | None:
-        """Read the current command, or its reply, from the board, if it is there."""
-        numbers, lengths, read = self._words
-        if numbers[rank] != self._number:
-            return None
-        with self._lock:
-            message: _Message = ForkingPickler.loads(self._rooms[rank].data[: lengths[rank]])
-        read[self.rank] = self._number
-        return message
-
     def _note_failure(self, why: str) -> None:
-        with self._lock:
+        with self._heard:
             if self._failure or self._is_over:
                 return
-            self._failure, self._failed_s = why, time.monotonic()
+            self._failure, self._moved_s = why, time.monotonic()
+            self._heard.notify_all()
         if self.leads:
             _log.error("%s", why)
             self.on_failure()
@@ -355,9 +300,7 @@ class RankGroup:
                 reply = self.handlers[message.kind](message.content)
             except Exception as error:
                 raise self._failed(error) from None
-            answer = _Message(_REPLY, content=reply)
-            if not self._post(answer):
-                leader.send(answer)
+            self._tell(_Message(_REPLY, content=reply))
 
     def _failed(self, error: Exception) -> Exception:
         self.fail(error)
@@ -365,20 +308,14 @@ class RankGroup:
 
     def _next(self, leader: Connection) -> _Message:
         """Wait for the leader's next message."""
-        self._number += 1
-        started_s = time.monotonic()
         try:
             while True:
                 if self._caught is not None and not self._has_told_signal:
                     self._has_told_signal = True
                     leader.send(_Message(_SIGNAL, content=self._caught))
-                if (posted := self._posted(0)) is not None:
-                    return posted
-                if self._poller.poll(0) and self._words[0, 0] != self._number:
+                if leader.poll(_POLL_S):
                     message: _Message = leader.recv()
-                    self._words[2, self.rank] = self._number
                     return message
-                _nap(started_s)
         except (EOFError, OSError):
             self._failure = "rank 0 of this peer, its leader, has ended"
             raise TrainingError(self._failure) from None
@@ -407,19 +344,20 @@ class RankGroup:
         elif message.kind == _FAILED:
             self._note_failure(f"rank {rank} of this peer has failed: {message.content[0]}")
         else:
-            with self._lock:
+            with self._heard:
                 self._replies[rank] = message.content
+                self._heard.notify_all()
 
     def _watch(self) -> None:
-        now, is_outside = time.monotonic(), not self._calls
+        idle_s, is_outside = time.monotonic() - self._moved_s, not self._calls
         if self._gave_up or self._is_over:
             return
         if self._failure:
-            if is_outside and now - max(self._failed_s, self._moved_s) > _GRACE_S:
+            if is_outside and idle_s > _GRACE_S:
                 self._gave_up = True
                 self.on_stuck(False)
         elif self.stuck_s is not None and self._is_training and (is_outside or self._is_asking):
-            if now - self._moved_s > self.stuck_s:
+            if idle_s > self.stuck_s:
                 self._gave_up = True
                 self._note_failure(f"no step within {self.stuck_s:g} s")
                 self.on_stuck(True)
@@ -448,7 +386,7 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
     _meetings[ranks] = number = _meetings.get(ranks, 0) + 1
     keys = {rank: f"rumor/{'-'.join(map(str, ranks))}/{number}/{rank}" for rank in ranks}
     listener: Any = None
-    key, board_bytes = os.urandom(16), (3 * 8 + _ROOM_BYTES) * len(ranks)
+    key = os.urandom(16)
     card = {"machine": platform.node(), "host": host_id().hex(), "model": _outline(model)}
     if me == ranks[0]:
         # Messages are pickled: only processes that know the key, which the store tells, send any.
@@ -465,28 +403,18 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
             first = cards[ranks[0]]
             leader = Client(first["address"], "AF_UNIX", authkey=bytes.fromhex(first["key"]))
             leader.send(ranks.index(me))
-            board = open_part(leader.recv(), board_bytes)
-            return RankGroup(ranks.index(me), len(ranks), [leader], board)
-        segments, found = Segments(), dict[int, Connection]()
-        board = segments.make(board_bytes)
+            return RankGroup(ranks.index(me), len(ranks), [leader])
+        found = dict[int, Connection]()
         while len(found) < len(ranks) - 1:
             follower = listener.accept()
             found[follower.recv()] = follower
-            follower.send(segments.name_of(board))
-        return RankGroup(0, len(ranks), [found[rank] for rank in sorted(found)], board)
+        return RankGroup(0, len(ranks), [found[rank] for rank in sorted(found)])
     except (EOFError, OSError) as error:
         why = str(error) or "one of them has ended"
         raise TrainingError(f"the processes of this peer did not meet: {why}") from error
     finally:
         if listener is not None:
             listener.close()
-
-
-def _nap(started_s: float) -> None:
-    """Pause before the next look at the board, if the wait has taken a while."""
-    waited_s = time.monotonic() - started_s
-    if waited_s > _SPIN_S:
-        time.sleep(min(max(_NAP_S_MIN, waited_s * _NAP_PART), _NAP_S_MAX))
 
 
 def _await(store: Any, keys: Mapping[int, str], timeout_s: float) -> None:

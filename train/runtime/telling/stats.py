@@ -14,7 +14,7 @@ from .counters import Counters
 if TYPE_CHECKING:
     from ...tensors.buffers import MemoryUse
 
-__all__ = ["METRICS", "AverageEvaluation", "Metric", "PeerStats", "protocol_stats", "swarm_figures"]
+__all__ = ["METRICS", "AverageEvaluation", "Metric", "PeerStats", "protocol_stats"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +107,10 @@ class PeerStats:
 
 def protocol_stats(protocol: Protocol) -> dict[str, Any]:
     """Return the fields of `PeerStats` that a protocol knows; call it under the protocol's lock."""
-    return swarm_figures(protocol) | {
+    return {
         "swarm": protocol.swarm.hex(),
         "escrowed": sum(o.escrow for a in protocol.accounts for o in a.outstanding.values()),
         "queue": protocol.staged,
-    }
-
-
-def swarm_figures(protocol: Protocol) -> dict[str, Any]:
-    """Return those that a training loop may read in each step."""
-    return {
         "swarm_steps": protocol.state.swarm_steps,
         "weights": tuple(account.weight for account in protocol.accounts),
         "members": tuple(member.id for member in protocol.table.live()),

@@ -9,15 +9,13 @@ from multiprocessing import Pipe
 from typing import Any
 
 import pytest
-import torch
 
 from rumor.gossip import TrainingError
-from rumor.train.loop.group import rank_group
 from rumor.train.loop.group.rank_group import RankGroup
 
 from ....waiting import LIMIT_S, until
 
-# Longer than the space for a message on the board.
+# Long enough to be written to a pipe in parts.
 LONG = 1 << 17
 
 
@@ -30,9 +28,8 @@ class Group:
 
     def __init__(self, size: int, threads: ThreadPoolExecutor) -> None:
         pipes = [Pipe() for _ in range(size - 1)]
-        board = torch.zeros((24 + rank_group._ROOM_BYTES) * size, dtype=torch.uint8)
-        self.leader = RankGroup(0, size, [ours for ours, _ in pipes], board)
-        self.followers = [RankGroup(n, size, [pipes[n - 1][1]], board) for n in range(1, size)]
+        self.leader = RankGroup(0, size, [ours for ours, _ in pipes])
+        self.followers = [RankGroup(n, size, [pipes[n - 1][1]]) for n in range(1, size)]
         self.failed = threading.Event()
         self.leader.on_failure = self.failed.set
         self._threads = threads
