@@ -239,7 +239,7 @@ class Peer:
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
             empty=empty,
         )
-        self._check = ModelCheck(self._vector, wire, self.config.frozen_may_differ)
+        self._check = ModelCheck(self._vector, self.config.frozen_may_differ)
         # rumor's own loops, not scripts, set the attributes from here to `_opens` before the start.
         self._journaled: Mapping[str, Any] | None = None
         """Training settings that a replay needs, for a peer that keeps a journal."""

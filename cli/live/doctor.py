@@ -104,7 +104,7 @@ def _schema(task: str, peer: PeerConfig) -> "Schema":
         carries_extra_state=True,
         keeps_anchor=False,
     )
-    ModelCheck(vector, peer.protocol.wire, frozen_may_differ=False).begin()
+    ModelCheck(vector).begin()
     return vector.schema
 
 

@@ -126,7 +126,7 @@ def average(
         runtime.call("read", peer="")
     total.write_mean(own)
     mean = tuple(
-        own[each.start_bytes : each.stop_bytes].view(each.dtype).to(each.device)
+        own[each.start_bytes : each.stop_bytes].view(each.dtype).to(vector.layout.device)
         for each in vector.layout.segments
     )
     return Average(

@@ -20,14 +20,9 @@ _LOOK_EVERY_STEPS: Final = 100
 
 class ModelCheck:
     """Compares a module with its state when it was laid into a vector: a tensor that is replaced
-    afterwards trains alone, without the values that other peers send.
+    afterwards trains alone, without the values that other peers send."""
 
-    Raises:
-        TrainingError: Its tensors are on several devices, which this format does not support.
-    """
-
-    def __init__(self, vector: Vector, wire: str, frozen_may_differ: bool = False) -> None:
-        vector.layout.require_one_device(wire)
+    def __init__(self, vector: Vector, frozen_may_differ: bool = False) -> None:
         self._module = vector.layout.module
         self._vector, self._frozen_may_differ = vector, frozen_may_differ
         self._shared = {id(tensor) for tensor in vector.layout.travelling}

@@ -81,7 +81,7 @@ class Placed(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Neighboring shared tensors of one dtype on one device, which one flat tensor can hold."""
+    """All shared tensors of one dtype, which one flat tensor holds."""
 
     tensors: tuple[Placed, ...]
     start_bytes: int
@@ -89,7 +89,6 @@ class Segment(NamedTuple):
     stop_bytes: int
     """Offset in a share just past its last byte."""
     dtype: torch.dtype
-    device: torch.device
 
 
 class Layout:
@@ -104,7 +103,8 @@ class Layout:
         ConfigError: There are more shards than cache lines, or a name in *own* matches nothing in
             the module.
         TrainingError: The module has nothing to share, a tensor that cannot be sent, lazy modules
-            that have not seen a batch, or parameters that overlap in memory.
+            that have not seen a batch, parameters that overlap in memory, or tensors on several
+            devices.
     """
 
     def __init__(
@@ -130,12 +130,19 @@ class Layout:
         self.local: tuple[Placed, ...] = tuple(item for item in placed if not item.spec.shared)
         self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
         """All shared tensors, in order."""
-        grouped = groupby(self.placed, key=lambda item: (item.tensor.dtype, item.tensor.device))
+        devices = sorted({str(item.tensor.device) for item in placed})
+        if len(devices) > 1:
+            raise TrainingError(
+                f"the model lies on {' and '.join(devices)}: move all of it to one device, by "
+                "model.to(...), before Peer(model)"
+            )
+        self.device: torch.device = placed[0].tensor.device
+        """Device of all tensors that are sent or copied."""
         segments = []
-        for (dtype, device), items in grouped:
+        for dtype, items in groupby(self.placed, key=lambda item: item.tensor.dtype):
             tensors = tuple(items)
             stop_bytes = tensors[-1].offset_bytes + tensors[-1].spec.room_bytes
-            segments.append(Segment(tensors, tensors[0].offset_bytes, stop_bytes, dtype, device))
+            segments.append(Segment(tensors, tensors[0].offset_bytes, stop_bytes, dtype))
         self.segments = tuple(segments)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
         self._flats: tuple[Tensor, ...] = ()
@@ -155,7 +162,7 @@ class Layout:
             if empty is not None:
                 flats.append(empty(size, each.dtype))
             else:
-                flats.append(torch.zeros(size, dtype=each.dtype, device=each.device))
+                flats.append(torch.zeros(size, dtype=each.dtype, device=self.device))
         views = self.tensors(flats)
         for placed in self.placed:
             view = views[placed.spec.name].copy_(placed.tensor.detach())
@@ -200,12 +207,6 @@ class Layout:
     def _now(self) -> list[tuple[int, int]]:
         # `resize_` may leave a tensor in its place, where it then reaches into others.
         return [(tensor.data_ptr(), tensor.numel()) for tensor in self._within]
-
-    def require_one_device(self, wire: str) -> None:
-        """Raise `TrainingError` unless the numbers that *wire* converts are on one device."""
-        if len({segment.device for segment in self.segments}) > 1:
-            for shard in range(self.schema.shards):
-                plan(self.schema, self.segments, Form(wire), shard)
 
     def frozen(self) -> tuple[FrozenTensor, ...]:
         """Return the frozen parameters with their current values; see `frozen_tensors`."""
@@ -347,11 +348,7 @@ class Plan(NamedTuple):
 
 
 def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int = 0) -> Plan:
-    """Lay out the payload of one shard of the tensors in *segments*.
-
-    Raises:
-        TrainingError: Numbers to be converted are of one dtype, but on several devices.
-    """
+    """Lay out the payload of one shard of the tensors in *segments*."""
     wire, pieces, stop = parse_wire(form.wire), schema.pieces(shard), 0
     registers: list[tuple[Part, ...]] = []
     for register in range(form.registers):
@@ -385,33 +382,19 @@ def _parts(
     for piece in pieces:
         dtype: torch.dtype = getattr(torch, piece.dtype)
         size, converts = dtype.itemsize, wire.converts(piece.dtype)
-        n_before = len(parts)
-        for index, segment in enumerate(segments):
-            low = max(piece.start_bytes, segment.start_bytes)
-            high = min(piece.stop_bytes, segment.stop_bytes)
-            if low >= high:
-                continue
-            if converts and len(parts) > n_before:
-                raise TrainingError(
-                    f"the model's {piece.dtype} tensors lie on several devices: only wire=float32 "
-                    "can carry them"
-                )
-            lines = None
-            if piece.lines is not None:
-                ends = np.searchsorted(
-                    piece.lines, (low // ALIGNMENT_BYTES, high // ALIGNMENT_BYTES)
-                )
-                found = piece.lines[slice(*ends)].astype(np.int64)
-                found -= segment.start_bytes // ALIGNMENT_BYTES
-                if not len(found):
-                    continue
-                lines = torch.from_numpy(found).to(segment.device)
-                low, high = segment.start_bytes, segment.start_bytes + found.size * ALIGNMENT_BYTES
-            room = wire.room_bytes(piece.dtype, piece.n_numbers) if converts else high - low
-            low, high = (low - segment.start_bytes) // size, (high - segment.start_bytes) // size
-            slot = slice(start, start + room)
-            parts.append(Part(index, low, high, slot, dtype, wire, converts, bare, lines))
-            start = slot.stop
+        (index,) = (i for i, segment in enumerate(segments) if segment.dtype == dtype)
+        base, lines = segments[index].start_bytes, None
+        low, high = piece.start_bytes - base, piece.stop_bytes - base
+        if piece.lines is not None:
+            found = piece.lines.astype(np.int64) - base // ALIGNMENT_BYTES
+            lines = torch.from_numpy(found).to(segments[index].tensors[0].tensor.device)
+            low, high = 0, piece.size_bytes
+        room = wire.room_bytes(piece.dtype, piece.n_numbers) if converts else high - low
+        slot = slice(start, start + room)
+        parts.append(
+            Part(index, low // size, high // size, slot, dtype, wire, converts, bare, lines)
+        )
+        start = slot.stop
     return tuple(parts)
 
 

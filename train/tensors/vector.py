@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -29,7 +29,7 @@ __all__ = ["Flats", "PartsOf", "Taken", "Term", "Vector", "is_finite_tensor", "n
 
 
 Flats = tuple[Tensor, ...]
-"""One tensor of shape ``(n_padded,)`` per dtype and device."""
+"""One tensor of shape ``(n_padded,)`` per dtype."""
 
 Term = str | tuple[Payload, Form, int]
 """A register; or a payload, staged or this peer's own, its form, and the index of its register."""
@@ -90,14 +90,14 @@ class PartsOf(Protocol):
 class Vector:
     """The shared parameters and buffers of a module, stored in flat tensors.
 
-    The module's tensors become views into one flat tensor per dtype and device, and keep their
-    identity: optimizers made before or after keep working, and their state is untouched.
+    The module's tensors become views into one flat tensor per dtype, and keep their identity:
+    optimizers made before or after keep working, and their state is untouched.
 
     Args:
         registers: Vectors that the rule keeps in addition to ``x``. They start as zeros; registers
             that match a pattern are created at first use.
         memory_models_max: Memory that shares may take in addition to the vector, in vectors.
-        queues: Returns the queues of a device; None for host memory.
+        queues: Returns the queues of the device; None for host memory.
         empty: Allocates the flat tensors and the anchor in memory that processes share.
 
     Raises:
@@ -141,9 +141,7 @@ class Vector:
         self.constants = Constants(self.layout)
         """Tensors of the module that do not travel."""
         self.schema: Schema = self.layout.schema
-        placed = *self.layout.placed, *self.layout.local
-        devices = {each.tensor.device for each in placed}
-        self._queues = {each: queue for each in devices if (queue := queues(each)) is not None}
+        self._queue = queues(self.layout.device)
         self.flats: Flats = self.layout.lay_out(empty)
         """The vector itself."""
         self._registers = OnDemand(registers, partial(_zeros, self.flats))
@@ -159,7 +157,7 @@ class Vector:
         self.memory = Memory(
             sum(flat.nbytes for flat in self.flats),
             memory_models_max,
-            pinned=any(flat.is_cuda for flat in self.flats),
+            pinned=self.layout.device.type == "cuda",
             shared=empty is not None,
         )
         """Host memory for shares in flight."""
@@ -175,7 +173,7 @@ class Vector:
     @property
     def is_here(self) -> bool:
         """True if the whole vector is in host memory, so that the mixing thread works itself."""
-        return not self._queues
+        return self._queue is None
 
     def compare_frozen(self) -> None:
         """Add hashes of the frozen parameters' current values to the schema.
@@ -274,9 +272,8 @@ class Vector:
             for part, flats, name in leaving:
                 room, numbers = host[part.slot], part.of(flats)
                 write = partial(self._write, name, rng, part) if part.converts else None
-                queue = self._queues.get(numbers.device)
-                if queue is not None:
-                    mark, look = depart(queue, room, numbers, write)
+                if self._queue is not None:
+                    mark, look = depart(self._queue, room, numbers, write)
                     marks.append(mark)
                     looks.append(look)
                     continue
@@ -290,7 +287,7 @@ class Vector:
                     )
                 if not is_finite:
                     break
-            marks += [queue.note() for queue in self._queues.values()]
+            marks += self._note()
         if not is_finite:
             wait(marks)  # the caller reuses the buffer after an error
             raise not_finite(form)
@@ -329,9 +326,9 @@ class Vector:
         return True
 
     def follow(self) -> None:
-        """Treat this thread's current streams as the training streams from now on."""
-        for queue in self._queues.values():
-            queue.follow()
+        """Treat this thread's current stream as the training stream from now on."""
+        if self._queue is not None:
+            self._queue.follow()
 
     def mix(
         self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0
@@ -362,7 +359,7 @@ class Vector:
                 part.put(self.flats, numbers)
             if fraction == 1.0 and form.copy:
                 self._take_over(payload, form, shard)
-            marks = [queue.note() for queue in self._queues.values()]
+            marks = self._note()
         self._note_change(shard)
         return marks
 
@@ -375,7 +372,7 @@ class Vector:
             with self._in_order():
                 yield self._read(part, payload), part.of(self.flats)
                 # The caller releases the share next, and its memory is reused.
-                wait([queue.note() for queue in self._queues.values()])
+                wait(self._note())
 
     def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> list[Mark]:
         """Set ``register = sum of coefficient * term``; without terms, release a register that was
@@ -395,7 +392,7 @@ class Vector:
                     part.of(totals).add_(self._read(part, payload), alpha=coefficient)
             for target, total in zip(self._registers[register], totals, strict=True):
                 target.copy_(total)
-            marks = [queue.note() for queue in self._queues.values()]
+            marks = self._note()
         if register == X:
             self._note_change()
         return marks
@@ -431,7 +428,7 @@ class Vector:
         return fits
 
     def _read(self, part: Part, payload: Payload) -> Tensor:
-        raw = payload[part.slot].to(self.flats[part.flat].device, non_blocking=True)
+        raw = payload[part.slot].to(self.layout.device, non_blocking=True)
         if not part.converts:
             return raw.view(part.dtype)
         if not (part.wire.is_dense or part.bare):
@@ -461,11 +458,12 @@ class Vector:
             yield tensor, raw.view(tensor.dtype).view(tensor.shape)
 
     def _in_order(self) -> AbstractContextManager[object]:
-        """Queue work on devices in order with training, from any thread."""
-        queued = ExitStack()
-        for queue in self._queues.values():
-            queued.enter_context(queue.training())
-        return queued
+        """Queue work on the device in order with training, from any thread."""
+        return nullcontext() if self._queue is None else self._queue.training()
+
+    def _note(self) -> list[Mark]:
+        """Return a mark of the work in order with training so far; none in host memory."""
+        return [] if self._queue is None else [self._queue.note()]
 
     def _anchor(self) -> Flats:
         if self.anchor_flats is None:

@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def check_of(model: Any) -> ModelCheck:
-    return ModelCheck(Vector(model), "float32")
+    return ModelCheck(Vector(model))
 
 
 def load_copy(model: Net, *, assign: bool) -> None:
@@ -173,7 +173,7 @@ def test_a_frozen_parameter_that_changes_is_named_after_the_first_step(change: A
 def test_local_tensors_and_frozen_tensors_that_may_differ_may_change() -> None:
     for given in ({"local": ("frozen",)}, {}):
         model = Net()
-        check = ModelCheck(Vector(model, **given), "float32", frozen_may_differ=not given)  # type: ignore[arg-type]
+        check = ModelCheck(Vector(model, **given), frozen_may_differ=not given)  # type: ignore[arg-type]
         check.begin()
         model.frozen.weight.data.mul_(0.5)
         check.after_step(1)

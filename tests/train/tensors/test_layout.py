@@ -14,8 +14,7 @@ from torch import nn
 from rumor.gossip import TrainingError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.schema import Schema, TensorSpec
-from rumor.train.tensors.layout import Placed, Segment, plan
+from rumor.train.tensors.layout import Layout
 from rumor.train.tensors.vector import Vector
 
 
@@ -146,38 +145,12 @@ def test_sending_a_resized_local_buffer_names_it_in_the_error() -> None:
 WIRES = ["float32", "bfloat16", "int8", "topk:0.1"]
 
 
-def model_of(*parts: tuple[str, int, str]) -> tuple[Schema, tuple[Segment, ...]]:
-    """A model of one tensor per part, a part being a dtype, a count and a device."""
-    specs = [TensorSpec(f"t{i}", (n,), dtype) for i, (dtype, n, _) in enumerate(parts)]
-    segments, offset = [], 0
-    for spec, (dtype, n, device) in zip(specs, parts, strict=True):
-        tensor = torch.empty(n, dtype=getattr(torch, dtype), device=device)
-        placed, stop = (Placed(spec, tensor, offset),), offset + spec.room_bytes
-        segments.append(Segment(placed, offset, stop, tensor.dtype, tensor.device))
-        offset = stop
-    return Schema(tuple(specs)), tuple(segments)
-
-
-def test_a_dtype_on_two_devices_can_be_sent_but_not_converted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    schema, segments = model_of(("float32", 32, "cpu"), ("float32", 16, "meta"))
-    parts = [(p.flat, p.low, p.high, p.slot) for p in plan(schema, segments, Form(), 0).numbers]
-    assert parts == [(0, 0, 32, slice(0, 128)), (1, 0, 16, slice(128, 192))]
-    layout = Vector(nn.Linear(2, 2)).layout
-    monkeypatch.setattr(layout, "schema", schema)
-    monkeypatch.setattr(layout, "segments", segments)
-    layout.require_one_device("float32")
-    with pytest.raises(TrainingError, match="float32 tensors lie on several devices: only wire"):
-        layout.require_one_device("bfloat16")
-
-
-def test_unconverted_tensors_may_lie_on_several_devices() -> None:
-    parts = (("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta"))
-    schema, segments = model_of(*parts)
-    layout = plan(schema, segments, Form("float16"), 0)
-    slots = [(slice(0, 128), True), (slice(128, 256), False), (slice(256, 320), False)]
-    assert [(p.slot, p.converts) for p in layout.numbers] == slots
+def test_a_model_on_two_devices_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rumor.train.model._is_empty", lambda _: False)
+        with pytest.raises(TrainingError, match="the model lies on cpu and meta: move all of it"):
+            Layout(model)
 
 
 @given(st.sampled_from(WIRES), st.integers(1, 9), st.booleans(), st.booleans(), st.integers(1, 3))
