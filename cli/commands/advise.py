@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AdviseConfig", "advise", "read_hosts"]
 
+PICTURE = "advice.png"
+
 _GROUP = re.compile(
     r"(?:(?P<count>[1-9]\d{0,3}) *[x×] +)?(?P<name>[A-Za-z][\w.-]*)"
     r"(?:\*(?P<factor>\d+(?:\.\d+)?|\.\d+))?(?: *@ *(?P<rate>.+))?",
@@ -233,13 +235,16 @@ def _start(fleet: "Calibration", best: "Candidate", typed: Mapping[str, Any]) ->
 
 
 def _write(found: "Advice", folder: Path) -> str:
-    """Write the page and the tables; return why not, or an empty string."""
+    """Write the page, the tables and the picture; return why not, or an empty string."""
     from ...sim.study import write_tables
-    from ...sim.study.report import write_report
+    from ...sim.study.report import charts, write_report
+    from ...train.storage.files import drafted
 
     try:
         write_tables(found.results, folder)
         write_report(found.results, folder)
+        with drafted(folder / PICTURE) as draft:
+            draft.write_bytes(charts.png(charts.ranking([found.comparison])))
     except OSError as error:
         return not_written(folder, error)
     return ""
@@ -261,7 +266,8 @@ def _print(fleet: "Calibration", task: str, found: "Advice", start: str, folder:
     for trial, why in found.results.failures.items():
         if trial.rpartition(", seed ")[0] not in found.whys:
             console.print(Text(f"{trial} failed: {why}", style="red"), soft_wrap=True)
-    print_path("Report", folder / "report.html", console)
+    for what, path in (("Picture", folder / PICTURE), ("Report", folder / "report.html")):
+        print_path(what, path, console)
     if found.best is not None:
         without = f", without {slow}" * found.best.is_without_slow
         print_path(f"Start the first{without}", start, console)

@@ -46,14 +46,6 @@ class CalibrateConfig(TrustSettings):
         metavar="HOST:PORT",
     )
 
-    probe_mb: float = setting(
-        16.0,
-        "Maximum data to send to each peer to measure its link, in millions of bytes.",
-        brief="Data to send over a link, at most.",
-        low=0.1,
-        high=1000,
-    )
-
     watch_s: float = setting(
         10.0,
         "How long to watch the peers of ``join`` for their pace, without a folder, seconds.",
@@ -163,7 +155,7 @@ def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration,
         links = []
         for peer in peers:
             with observer.probe(peer) as probe:
-                links.append(probe.sound(bytes_max=round(config.probe_mb * 1e6)))
+                links.append(probe.sound())
         network = network_between(links)
         if run is not None:
             return _of_run(run, network), links

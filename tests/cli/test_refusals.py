@@ -94,7 +94,6 @@ REFUSED = {
     "calibrate": [
         ("nowhere", "which does not exist, is not the folder of a live run"),
         ("live --join x:", "address 'x:' is malformed"),
-        ("live --join a:1 --probe-mb 0", "probe_mb is 0"),
         ("live -o nowhere/x.json", "name a file in a folder that exists"),
         ("live -o live", "name a file in a folder that exists"),
         ("", "name the folder of a run, or give --join"),

@@ -60,7 +60,7 @@ def test_advice_for_described_hosts_ends_with_the_command_to_start(tmp_path: Pat
     line = "rumor run --hosts hosts.txt --rule gosgd:p=0.5 --topology "
     assert line in shown.stdout.splitlines()[-1]
     assert "rule: 3 trials (candidate: 1, seeds: 3)" in shown.stderr
-    assert Path("a/report.html").is_file()
+    assert Path("a/advice.png").is_file() and Path("a/report.html").is_file()
     again = advise("--hosts", "3x fast, slow*4", *options, "100", "--resume", "--json")
     assert "nothing is left to compute" in again.stderr
     advice = json.loads(again.stdout)

@@ -144,7 +144,7 @@ def test_a_slow_link_is_measured_as_slow(peer: Member) -> None:
 @pytest.mark.live
 def test_measured_links_combine_with_the_paces_of_a_folder(tmp_path: Path, peer: Member) -> None:
     leave_run(tmp_path / "run", PACES)
-    shown = run("calibrate", "run", "--join", peer.address, "--probe-mb", "1")
+    shown = run("calibrate", "run", "--join", peer.address)
     assert shown.exit_code == 0, shown.stderr
     found = read_calibration("run/calibration.json")
     assert len(found.peers) == 4
@@ -155,7 +155,7 @@ def test_measured_links_combine_with_the_paces_of_a_folder(tmp_path: Path, peer:
 
 @pytest.mark.live
 def test_without_a_folder_running_peers_are_watched(peer: Member) -> None:
-    options = ["--probe-mb", "1", "--watch-s", "1"]
+    options = ["--watch-s", "1"]
     shown = run("calibrate", "--join", peer.address, *options)
     assert shown.exit_code == 0, shown.stderr
     found = read_calibration("calibration.json")
