@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "difference",
     "differences",
     "exp",
+    "fisher",
     "holm",
     "interval",
     "minimum_detectable",
@@ -38,11 +40,24 @@ class Interval:
     high: float
     n: int
     """Number of values in the mean."""
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    """The values, if known."""
 
     @property
     def half(self) -> float:
         """Half width of the interval, to write after ±; NaN with fewer than two values."""
         return (self.high - self.low) / 2
+
+    @property
+    def in_logs(self) -> "Interval":
+        """The geometric mean with the interval of the logarithms, for a logarithmic axis.
+
+        >>> found = interval([1.0, 10.0, 100.0]).in_logs
+        >>> round(found.mean, 3), found.low > 0, interval([1.0, 10.0, 100.0]).low > 0
+        (10.0, True, False)
+        """
+        logs = interval(map(math.log, self.values))
+        return replace(self, mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -56,7 +71,7 @@ def interval(values: Iterable[float]) -> Interval:
     n = len(found)
     mean = float(found.mean()) if n else math.nan
     half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, values=tuple(found.tolist()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +195,22 @@ def minimum_detectable(found: Difference, level: float) -> float:
     while missed(most) > 0:
         most *= 2
     return found.error * float(brentq(missed, 0.0, most))
+
+
+@cache
+def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
+    """Return the probability that two counts of seeds differ this much by chance alone.
+
+    Source: Fisher's exact test, two sides; Journal of the Royal Statistical Society 98, 1935.
+
+    >>> fisher(0, 3, 3, 3), round(fisher(0, 6, 6, 6), 5)
+    (0.1, 0.00216)
+    """
+    from scipy.stats import fisher_exact
+
+    table = [[arrived, of - arrived], [reference, of_reference - reference]]
+    # Rounded to the last bits, since comparing with 0.1 means 1 of 10.
+    return round(float(fisher_exact(table).pvalue), 12)
 
 
 def quantile(freedom: float) -> float:

@@ -114,12 +114,18 @@ class Comparison:
     @property
     def ranked(self) -> tuple[Row, ...]:
         """The first, and the rows whose figures can be compared with it."""
+        return tuple(row for row in self._comparable if self.metric.name in row.figures)
+
+    @property
+    def late(self) -> tuple[Row, ...]:
+        """The rows that miss the target with some seeds, and can be compared by how many."""
+        there = self._comparable if self.ranked and self.metric.to_target else []
+        return tuple(row for row in there if self.metric.name not in row.figures)
+
+    @property
+    def _comparable(self) -> list[Row]:
         # If some seeds failed, the surviving ones are not a fair sample.
-        return tuple(
-            row
-            for row in self.rows
-            if self.metric.name in row.figures and row.missing == self.rows[0].missing
-        )
+        return [row for row in self.rows if row.missing == self.rows[0].missing]
 
     @property
     def leaders(self) -> tuple[Row, ...]:
@@ -255,27 +261,35 @@ def _judged(found: Comparison) -> Comparison:
         ]
     gaps = statistics.differences(values[1:], values[0], resolution=resolution)
     family = _family(found)
-    corrected = statistics.holm([gap.p for gap in gaps], family=family)
+    arrivals = [
+        statistics.fisher(found.reached(row), row.n, found.reached(first), first.n)
+        for row in found.late
+    ]
+    corrected = statistics.holm([*(gap.p for gap in gaps), *arrivals], family=family)
     judged = {first.label: replace(first, verdict=Verdict.FIRST)}
-    for row, group, gap, p in zip(others, figures[1:], gaps, corrected, strict=True):
+    for row, p in zip(found.late, corrected[len(gaps) :], strict=True):
+        judged[row.label] = replace(row, p=p, verdict=_verdict(p))
+    for row, group, gap, p in zip(others, figures[1:], gaps, corrected, strict=False):
         detectable = statistics.minimum_detectable(gap, SIGNIFICANT / family)
         if is_ratio:
             # Its standard error stays that of the logarithms.
             mean, low, high = map(statistics.exp, (gap.mean, gap.low, gap.high))
             gap = replace(gap, mean=mean, low=low, high=high)
             detectable = statistics.exp(detectable)
-        verdict = Verdict.WORSE if p < SIGNIFICANT else Verdict.UNDECIDED
-        if _are_alike(group, figures[0]):
-            verdict = Verdict.TIE
-        elif math.isnan(p):
-            verdict = Verdict.NOISE_UNKNOWN
+        verdict = Verdict.TIE if _are_alike(group, figures[0]) else _verdict(p)
         judged[row.label] = replace(row, gap=gap, p=p, verdict=verdict, detectable=detectable)
     return replace(found, rows=tuple(judged.get(row.label, row) for row in found.rows))
 
 
+def _verdict(p: float) -> Verdict:
+    if math.isnan(p):
+        return Verdict.NOISE_UNKNOWN
+    return Verdict.WORSE if p < SIGNIFICANT else Verdict.UNDECIDED
+
+
 def _family(found: Comparison) -> int:
     """Return how many comparisons those with the first were chosen from."""
-    n, reference = len(found.ranked), found.study.reference
+    n, reference = len(found.ranked) + len(found.late), found.study.reference
     # The best of n points follows from the data that it is compared by: it was chosen from all
     # pairs.
     pairs = max(1, n * (n - 1) // 2)

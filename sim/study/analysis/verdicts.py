@@ -63,11 +63,15 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
         return "the best" if set(others) == {Verdict.WORSE} else "first"
     if verdict is Verdict.TIE:
         return "tie: the same with every seed" if row.n > 1 else "tie"
-    if verdict is Verdict.NOT_COMPARED:
-        arrived = f"{comparison.reached(row)} of {row.n} arrive"
-        return arrived if comparison.metric.to_target else "no figure"
+    is_late = comparison.metric.to_target and comparison.metric.name not in row.figures
+    if verdict is Verdict.NOT_COMPARED and not is_late:
+        return "no figure"
     gap = _gap_words(row, comparison)
-    if verdict is Verdict.NOISE_UNKNOWN:
+    if is_late:
+        gap = f"{comparison.reached(row)} of {row.n} arrive"
+    if verdict is Verdict.NOT_COMPARED:
+        return gap
+    if verdict is Verdict.NOISE_UNKNOWN or (verdict is Verdict.UNDECIDED and is_late):
         return f"{gap}; {verdict}"
     if verdict is Verdict.UNDECIDED:
         return f"{verdict} (detectable: {detectable_words(row, comparison)})"

@@ -218,14 +218,13 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
     there = [(at, r, r.figures[name]) for at, r in enumerate(comparison.rows) if name in r.figures]
     is_log = metric.is_ratio and _is_wide([found.mean for _, _, found in there], _RANKING_WIDE)
     unit, size = scale_of(metric.unit, max((found.mean for _, _, found in there), default=1.0))
-    for at, row, found in there:
+    for at, row, figure in there:
+        found = figure.in_logs if is_log else figure
         color = BLUE if judged[row.label].may_be_first else DIM
         axes.errorbar(found.mean / size, at, xerr=_bars(found, size), fmt="o", color=color, ms=4.5)
     means = [found.mean / size for _, _, found in there]
     if is_log:
-        # An interval that reaches 0 is drawn to the edge.
         axes.set_xscale("log")
-        axes.set_xlim(left=min(means) / 3)
     elif there:
         # One long interval would squeeze all the others.
         low, high = axes.get_xlim()

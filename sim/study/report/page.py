@@ -107,10 +107,11 @@ def _legend(study: Study) -> str:
         return "One seed, so how much of a difference is noise is not known."
     words = (
         f"Lines and dots are means over {seeds} seeds, bands reach from the lowest seed to the "
-        "highest, bars are 95 % intervals (Student's t). Blue: no significant difference from the "
-        "first, which does not mean as good. Differences from the first are tested pair by pair "
-        "on the same seeds, corrected for there being several (Holm, 5 %). Detectable: the "
-        "smallest true difference that would be significant in 4 of 5 studies."
+        "highest, bars are 95 % intervals (Student's t; of the logarithms on a logarithmic axis). "
+        "Blue: no significant difference from the first, which does not mean as good. Differences "
+        "from the first are tested pair by pair on the same seeds, corrected for there being "
+        "several (Holm, 5 %). Detectable: the smallest true difference that would be significant "
+        "in 4 of 5 studies."
     )
     if study.reference:
         words += (

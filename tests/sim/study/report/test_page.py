@@ -84,7 +84,8 @@ def ceilings(labels: object) -> Course:
 
 def test_a_point_that_never_reaches_the_target_is_reported() -> None:
     text = read(results_of({"topology": ["ring", "complete"]}, ceilings)).text
-    assert re.search("ring 0 of 3 arrive 0 of 3 0 of 3 arrive", text)
+    words = "ring 0 of 3 arrive; no significant difference 0 of 3 0 of 3 arrive"
+    assert words in text
 
 
 def rates(labels: object) -> Course:
