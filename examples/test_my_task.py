@@ -51,14 +51,12 @@ def test_a_peer_that_crashes_comes_back_with_what_the_others_have_learned() -> N
 
 
 def test_two_halves_train_on_and_agree_when_they_meet_again() -> None:
-    swarm = Swarm(rings(), peers=["ann", "bob", "cyd", "dan"], p=0.3)
-    swarm.run(5.0)
-    swarm.cut(["ann", "bob"], ["cyd", "dan"])
-    swarm.run(40.0)
+    split = {"at_s": 5, "kind": "partition", "groups": [["ann", "bob"]], "for_s": 40}
+    swarm = Swarm(rings(), peers=["ann", "bob", "cyd", "dan"], p=0.3, faults=[split])
+    swarm.run(45.0)
     assert swarm.live("ann") == ("ann", "bob")
     assert any(isinstance(event, PeerDied) for _, _, event in swarm.events)
 
-    swarm.heal()
     swarm.run_until(lambda: len(swarm.live("ann")) == 4)
     assert swarm.finish()
     assert swarm.consensus_distance() < 0.01

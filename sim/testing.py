@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from hashlib import blake2b
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +39,6 @@ from .batched.schedule import as_units
 from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .kernel.clock import Clock
-from .kernel.deliveries import Way
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
 from .kernel.processes import LEAVE_S, STRIKES
@@ -52,17 +50,13 @@ from .models.topology import LiveWorkerTopology, machines_of, require_machines
 
 __all__ = ["Happening", "Incident", "Swarm"]
 
-Peers = PeerId | Sequence[PeerId]
-"""One peer, or several."""
-
 
 @frozen
 class Incident:
-    """An event of a process, or a fault applied to it."""
+    """An event of a process."""
 
     what: str
-    """``started``, ``crashed``, ``closed``, ``failed``, ``paused``, ``slowed``, ``cut`` or
-    ``healed``."""
+    """``started``, ``crashed``, ``closed`` or ``failed``."""
     detail: str = ""
 
 
@@ -107,7 +101,8 @@ class Swarm:
         step_s: Mean duration of an optimizer step, seconds.
         partition: How the data is split among the founders; newcomers share their parts in turn.
         protocol: Sizes and times of the exchange, and the wire format of shares.
-        faults: As for ``rumor simulate --faults``, without those of Byzantine peers.
+        faults: As for ``rumor simulate --faults``, without those of Byzantine peers; such as
+            ``[{"at_s": 3, "kind": "cut", "peer": "peer-1", "for_s": 2}]``.
         checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault restarts
             from one.
         newcomers: Maximum number of `join` calls; each reserves the memory of a model at the start.
@@ -305,7 +300,7 @@ class Swarm:
         self._fleet.at(time_s, action)
 
     def crash(self, peer: PeerId) -> None:
-        """Kill a process: its weight is lost. For a machine that falls silent, also `cut` it."""
+        """Kill a process: its weight is lost."""
         self._strike("crash", self._find_running(peer))
 
     def restart(self, peer: PeerId) -> None:
@@ -331,40 +326,6 @@ class Swarm:
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave gracefully: it hands on its weight, and ends some seconds later."""
         self._strike("leave", self._find_running(peer))
-
-    def pause(self, peer: PeerId, duration_s: float) -> None:
-        """Pause a process, as SIGSTOP does; messages for it are kept."""
-        _check_time("duration_s", duration_s)
-        self._strike("pause", self._find_running(peer), for_s=duration_s)
-        self._log.note(peer, Incident("paused", f"{duration_s:g} s"))
-
-    def slow(self, peer: PeerId, factor: float) -> None:
-        """Multiply a peer's step times by *factor*; the largest of several factors applies."""
-        if not 0 < factor < math.inf:
-            raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
-        self._strike("slow", self._find_running(peer), factor=factor)
-        self._log.note(peer, Incident("slowed", f"{factor:g} times"))
-
-    def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
-        """Cut links: messages in flight there are lost without an error, and so are later ones.
-
-        ``cut(["ann", "bob"], ["cyd", "dan"])`` is a partition.
-
-        Args:
-            peer: One end, a name or several.
-            other: The other end, a name or several (default: all other peers).
-            one_way: If True, only what *peer* sends is lost.
-        """
-        for way in sorted(self._ways(peer, other, one_way=one_way)):
-            self._fleet.mail.cut(way)
-            self._note_way("cut", way)
-
-    def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
-        """Let cut links carry messages again, in both directions; see `cut` (default: all)."""
-        cut = self._fleet.mail.cut_ways
-        for way in sorted(cut if peer is None else cut & self._ways(peer, other)):
-            cut.remove(way)
-            self._note_way("healed", way)
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """Return the peers that a peer considers alive, itself included, sorted."""
@@ -485,20 +446,6 @@ class Swarm:
         if not found:
             raise ConfigError(f"the swarm has no members at {self.now:g} s: {self._all_in_words()}")
         return found
-
-    def _ways(self, here: Peers, there: Peers | None, *, one_way: bool = False) -> set[Way]:
-        """Return ways from some peers to others, or to all others, and back unless *one_way*."""
-        sources = self._rows(here)
-        targets = self._rows(self.peers) - sources if there is None else self._rows(there)
-        ways = {(a, b) for a, b in product(sources, targets) if a != b}
-        return ways if one_way else ways | {(b, a) for a, b in ways}
-
-    def _rows(self, peers: Peers) -> set[int]:
-        return {self._find(id).index for id in ([peers] if isinstance(peers, str) else peers)}
-
-    def _note_way(self, what: str, way: Way) -> None:
-        source, target = (self._fleet.workers[row].id for row in way)
-        self._log.note(source, Incident(what, target))
 
     def _all_in_words(self) -> str:
         started = self._started().items()

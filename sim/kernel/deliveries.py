@@ -1,8 +1,7 @@
 """Messages in flight: each arrives once the ports in front of its receiver have let it through."""
 
-from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...gossip.effects.effects import Greet
 from ...gossip.wire.codec import encoded_bytes
@@ -15,10 +14,7 @@ from .worker import Payload, Worker
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-__all__ = ["Mailbox", "Way"]
-
-Way = tuple[int, int]
-"""Sender's and receiver's row."""
+__all__ = ["Mailbox"]
 
 
 class Mailbox:
@@ -32,14 +28,6 @@ class Mailbox:
         # A harness needs no byte counts.
         self._counts_bytes = fleet.harness is None or links.uses_sizes
         self._places = {address_of(id): index for id, index in fleet.index.items()}
-        self.cut_ways: set[Way] = set()
-        """Ways that are cut now in addition to those that a plan cuts."""
-        self._cuts: Counter[Way] = Counter()
-
-    def cut(self, way: Way) -> None:
-        """Lose all messages in flight from one worker to another, and all later ones."""
-        self.cut_ways.add(way)
-        self._cuts[way] += 1
 
     def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
         """Send a message to an address, whichever peer has it."""
@@ -65,8 +53,6 @@ class Mailbox:
             frame = envelope.frame_bytes
             size_bytes = frame + links.header_weight * (whole - frame)
         way, there = (worker.index, to), fleet.workers[to]
-        # None if it is lost at once.
-        cuts = None if way in self.cut_ways else self._cuts.get(way, 0)
         # Drawn for every message: what a fault does to later ones must not depend on this one.
         arrivals_s = links.deliveries(fleet.clock.now, *way, size_bytes)
         if self._faults is not None:
@@ -75,7 +61,7 @@ class Mailbox:
             fleet.harness is not None and not fleet.harness.reaches(worker, there)
         ):
             # The receiver's host answers that the port is closed, unless that answer is lost too.
-            if arrivals_s and cuts is not None and envelope.destination:
+            if arrivals_s and envelope.destination:
                 if fleet.harness is not None:
                     fleet.harness.unsent(worker, envelope)
                 else:
@@ -83,28 +69,17 @@ class Mailbox:
                     effects = worker.protocol.unsent(envelope, now)
                     fleet.executor.apply(worker, effects, now, "unsent")
             return
-        given: tuple[Any, ...] = self._deliver, way, cuts, there, envelope, payload
-        if self._faults is None:
-            # Without faults, no way is ever cut and no worker is paused.
-            given = fleet.take_in, there, envelope, payload
-        for time_s in () if cuts is None else arrivals_s:
+        # Without faults, no worker is paused.
+        action = fleet.take_in if self._faults is None else fleet.deliver
+        for time_s in arrivals_s:
             if payload is not None:
                 payload.readers += 1
-            self.expect(time_s, way, size_bytes, *given)
-
-    def _deliver(
-        self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload
-    ) -> None:
-        # A message is lost if its way was cut after it left, even if healed since.
-        if self._cuts.get(way, 0) == cuts:
-            self._fleet.deliver(worker, envelope, payload)
-        elif payload is not None:
-            self._fleet.values.let_go(payload)
+            self.expect(time_s, way, size_bytes, action, there, envelope, payload)
 
     def expect(
         self,
         time_s: float,
-        way: Way,
+        way: tuple[int, int],
         size_bytes: float,
         action: Callable[..., object],
         *arguments: object,

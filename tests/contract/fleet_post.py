@@ -1,7 +1,7 @@
 """The network of simulated fleets and swarms, under virtual time."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.wire.messages import Envelope
@@ -13,6 +13,7 @@ from rumor.sim.kernel.worker import Worker
 from rumor.sim.models.links import Links, address_of
 from rumor.sim.models.network import NetworkConfig
 from rumor.train.faults.network import NetworkFaults
+from rumor.train.faults.schedule import Fault
 
 from .post import Letter
 
@@ -105,6 +106,7 @@ class FleetPost:
     def __init__(self, names: Sequence[str], config: NetworkConfig) -> None:
         self._fleet = _Fleet(names, config)
         self._clock = self._fleet.clock
+        self._faults: list[Fault] = []
 
     def open(self, name: str) -> End:
         end = self._fleet.workers[self._fleet.index[name]] = End(self._fleet, name)
@@ -126,20 +128,23 @@ class FleetPost:
         end.unread = None
 
     def cut(self, source: str, to: str) -> None:
-        self._fleet.mail.cut(self._way(source, to))
+        self._add("cut", self._clock.now, peer=source, to=to, one_way=True)
 
     def heal(self) -> None:
-        self._fleet.mail.cut_ways.clear()
+        self._add("heal", self._clock.now)
 
     def reset(self, one: str, other: str) -> None:
-        for way in (self._way(one, other), self._way(other, one)):
-            self._fleet.mail.cut(way)
-            self._fleet.mail.cut_ways.remove(way)
+        self._add("reset", self._clock.now, peer=one)
 
     def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
+        # Whether a message is lost is decided when it is sent.
+        self._add("reset", self._clock.now + 2 * _STEP_S, peer=source)
         send()
         self._clock.run(self._clock.now + 2 * _STEP_S)
-        self.reset(source, to)
+
+    def _add(self, kind: str, at_s: float, **fields: Any) -> None:
+        self._faults.append(Fault(at_s=at_s, kind=kind, **fields))
+        self._fleet.mail._faults = NetworkFaults(self._faults, [*self._fleet.index], 0)
 
     def settle(self) -> None:
         self._clock.run(self._clock.now + _SETTLED_S)
@@ -155,6 +160,3 @@ class FleetPost:
 
     def _end(self, name: str) -> End:
         return self._fleet.workers[self._fleet.index[name]]
-
-    def _way(self, source: str, to: str) -> tuple[int, int]:
-        return self._fleet.index[source], self._fleet.index[to]

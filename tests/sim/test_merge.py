@@ -1,6 +1,7 @@
 """A complete merge leaves models within the tolerance, for every rule, pace and link speed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from rumor.gossip.rules.registry import RULES
 from rumor.sim import Swarm
 from rumor.sim.models.network import Link
 
+from ..faults import fault
 from ..rules import fitting
 from .test_testing import BAD, QUICK, wide
 
@@ -36,8 +38,8 @@ def test_a_complete_merge_leaves_models_within_the_tolerance(name: str) -> None:
     settings = fitting(name)
     task = wide().trained_with(momentum=settings.pop("momentum", None))
     protocol = replace(QUICK, merge_rounds=ProtocolConfig().merge_rounds)
-    swarm = Swarm(task, peers=4, network=UNEQUAL, protocol=protocol, seed=1, **settings)
-    swarm.slow("peer-3", 7)
+    given: dict[str, Any] = {"network": UNEQUAL, "protocol": protocol, "seed": 1} | settings
+    swarm = Swarm(task, peers=4, faults=[fault(0.0, "slow", 3, factor=7.0)], **given)
     swarm.run(3.0)
     # Only a stalled rule could exceed this limit; the number of turns is not asserted.
     assert swarm.finish(1000.0)

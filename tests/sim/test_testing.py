@@ -135,12 +135,11 @@ def test_parameters_and_buffers_are_merged_and_measured() -> None:
 
 
 def test_step_times_vary_and_a_straggler_takes_fewer_steps() -> None:
-    swarm = swarm_of(3, pace="lognormal:cv=0.5", network="lan")
-    swarm.slow("peer-2", 5.0)
+    slowed = fault(0.0, "slow", 2, factor=5.0)
+    swarm = swarm_of(3, pace="lognormal:cv=0.5", network="lan", faults=[slowed])
     swarm.run(7.0)
     first, second, third = map(swarm.steps, swarm.peers)
     assert first != second and third < 0.3 * first
-    assert incidents(swarm, "slowed") == ["5 times"]
 
 
 # Determinism
@@ -148,11 +147,10 @@ def test_step_times_vary_and_a_straggler_takes_fewer_steps() -> None:
 RUN = """
 from rumor.sim import Swarm
 
-swarm = Swarm("quadratic", peers=4, network="lossy", p=0.5, seed=SEED)
+split = {"at_s": 3.0, "kind": "partition", "groups": [[0, 2], [1, 3]], "for_s": 1.0}
+swarm = Swarm("quadratic", peers=4, network="lossy", p=0.5, seed=SEED, faults=[split])
 swarm.at(2.0, lambda: swarm.crash("peer-1"))
 swarm.at(3.0, lambda: swarm.restart("peer-1"))
-swarm.at(3.0, lambda: swarm.cut(["peer-0", "peer-2"], ["peer-1", "peer-3"]))
-swarm.at(4.0, lambda: swarm.heal())
 swarm.join()
 swarm.run(6.0)
 """
@@ -221,8 +219,7 @@ def test_a_list_of_faults_is_applied_as_in_simulations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
 def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
-    swarm = swarm_of(3, rule=rule, network="wan")
-    swarm.slow("peer-2", 4.0)
+    swarm = swarm_of(3, rule=rule, network="wan", faults=[fault(0.0, "slow", 2, factor=4.0)])
     swarm.run(5.0)
     steps = [swarm.steps(id) for id in swarm.peers]
     assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
@@ -298,28 +295,15 @@ def test_a_model_with_nothing_to_share_is_an_error() -> None:
 
 
 def test_events_are_ordered_and_readable() -> None:
-    swarm = swarm_of(2, network="lan")
+    swarm = swarm_of(2, network="lan", faults=[fault(3.0, "pause", 1, for_s=0.5)])
     swarm.run(3.0)
     assert len(events_of(swarm, Founded)) == 2 and events_of(swarm, ShareMixed)
-    swarm.cut("peer-0")
-    swarm.heal()
-    swarm.pause("peer-1", 0.5)
     swarm.leave("peer-1")
     swarm.run_until(lambda: swarm.running == ("peer-0",))
-    assert len(incidents(swarm, "cut")) == len(incidents(swarm, "healed")) == 2
-    assert incidents(swarm, "paused") == ["0.5 s"] and swarm.weights() == {"peer-0": 2.0}
+    assert swarm.weights() == {"peer-0": 2.0}
     times_s = [happening.time_s for happening in swarm.events]
     assert times_s == sorted(times_s) and times_s[-1] <= swarm.now
     assert str(swarm.events[0]).startswith("     0.000 s  peer-0  Incident(what='started', ")
-
-
-def test_links_between_groups_can_be_cut_one_way_and_healed() -> None:
-    swarm = swarm_of(4, network="lan")
-    swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"], one_way=True)
-    assert incidents(swarm, "cut") == ["peer-2", "peer-3"] * 2
-    swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"])
-    swarm.heal()
-    assert len(incidents(swarm, "healed")) == 8
 
 
 def test_a_timeout_reports_the_state_of_every_peer() -> None:
@@ -337,12 +321,8 @@ MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
     (lambda s: s.crash("nobody"), "no peer 'nobody': it must be one of peer-0, peer-1"),
     (lambda s: s.crash("peer-1"), "'peer-1' does not run, it crashed at 1 s; running: peer-0"),
     (lambda s: s.restart("peer-0"), "'peer-0' still runs"),
-    (lambda s: s.cut("peer-0", ["nobody"]), "no peer 'nobody'"),
-    (lambda s: s.heal("nobody"), "no peer 'nobody'"),
     (lambda s: s.accuracy(), "'tiny' measures no accuracy"),
     (lambda s: s.loss("nobody"), "no peer 'nobody'"),
-    (lambda s: s.slow("peer-0", 0.0), "factor is 0.0"),
-    (lambda s: s.pause("peer-0", -1.0), "duration_s is -1.0"),
     (lambda s: s.run(float("nan")), "duration_s is nan"),
     (lambda s: s.at(0.5, lambda: None), "time_s is 0.5: it must be 1 or more"),
 ]
