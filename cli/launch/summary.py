@@ -27,17 +27,16 @@ from ...train.storage.merge import (
 )
 from ...train.tasks.registry import Evaluation, Task
 from .config import Place
-from .monitor import LifeEnd, PeerView, State, read_report
+from .monitor import Life, LifeEnd, PeerView, State, read_report
 
 __all__ = [
-    *("Balance", "Death", "Outcome", "balance", "estimate", "merge_outcomes", "read_outcome"),
-    "summarize",
+    *("Outcome", "balance", "estimate", "merge_outcomes", "read_outcome", "summarize"),
 ]
 
 
 FIGURES: Mapping[str, float | None] = {
     **dict.fromkeys(("steps_per_s", "accuracy", "loss")),
-    **dict.fromkeys(("messages", "bytes_sent", "pushes", "skipped", "refusals"), 0),
+    **dict.fromkeys(("steps", "messages", "bytes_sent", "pushes", "skipped", "refusals"), 0),
 }
 """Figures of each peer, with the values for unknown ones. Accuracy and loss are its last
 measurements on held-out data."""
@@ -45,98 +44,81 @@ measurements on held-out data."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One peer's end, from its files."""
+    """One peer's end: what the launcher saw, and what its files say."""
 
-    index: int
-    id: str
-    state: State
-    why: str
-    """The reason for its end, if it did not finish, or not with its own steps."""
-    script_error: str
-    """How its process failed after training was over; empty if it did not."""
-    steps: int
+    place: Place
+    view: PeerView
     figures: Mapping[str, Any]
     """Values of `FIGURES`."""
     accounts: tuple[Account, ...]
-    """Accounts from the ledger of its last incarnation, by shard; empty if it never opened one."""
+    """Accounts from the ledgers of all of its incarnations, in order, by shard."""
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
     """Its metrics, of all incarnations."""
     merge: Mapping[str, Any] | None = None
     """How merging with the others ended, as in `rumor.train.MergeResult`; None if never begun."""
-    earlier: tuple[LifeEnd, ...] = ()
-    """How its earlier incarnations ended, those that this launcher did not see first."""
-    earlier_accounts: tuple[Account, ...] = ()
-    """Accounts from the ledgers of its earlier incarnations."""
+
+    @property
+    def last(self) -> tuple[Account, ...]:
+        """Accounts of its last incarnation; empty if that never opened a ledger."""
+        over = {life for end in self.view.earlier for life in end.lives}
+        last = {account.life for account in self.accounts[-1:]} - over
+        return tuple(account for account in self.accounts if account.life in last)
 
     @property
     def weight(self) -> int:
         """Weight that it held at its end."""
-        return sum(account.weight for account in self.accounts)
+        return sum(account.weight for account in self.last)
 
     @property
-    def end(self) -> LifeEnd:
-        """The end of its last incarnation."""
-        known = {life for end in self.earlier for life in end.lives}
-        lives = frozenset(account.life for account in self.accounts) - known
-        return LifeEnd(state=self.state, why=self.why, step=self.steps, lives=lives)
+    def ends(self) -> list[LifeEnd]:
+        """The ends of its incarnations; those that this launcher did not see come first."""
+        view, lives = self.view, frozenset(account.life for account in self.last)
+        seen = lives.union(*(end.lives for end in view.earlier))
+        unseen = dict.fromkeys(each.life for each in self.accounts if each.life not in seen)
+        ends = [LifeEnd(state=None, why="", step=None, lives=frozenset({life})) for life in unseen]
+        steps = self.figures["steps"]
+        last = LifeEnd(state=view.state, why=view.why, step=steps, lives=lives)
+        return [*ends, *view.earlier, last]
 
     @property
     def in_order(self) -> bool:
         """True if it ended in order."""
-        return self.state in (State.FINISHED, State.LEFT)
+        return self.view.state in (State.FINISHED, State.LEFT)
 
     @property
     def is_dead(self) -> bool:
         """True if its weight is lost to the others: it was killed, failed, or left with some."""
-        return not self.in_order or (self.state is State.LEFT and self.weight > 0)
+        return not self.in_order or (self.view.state is State.LEFT and self.weight > 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """An incarnation of a peer that died with weight, or was seen to end badly without any."""
+def balance(outcomes: Sequence[Outcome]) -> tuple[Audit, list[dict[str, Any]]]:
+    """Account for all weight that was founded, from the ledgers alone.
 
-    outcome: Outcome
-    """Outcome of the peer."""
-    life: int
-    """Number of the incarnation, counted from 1."""
-    end: LifeEnd
-    weight: int
-    """Weight that it held, and its escrow that no peer accepted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Balance:
-    """All ledgers of a run in comparison."""
-
-    audit: Audit
-    deaths: tuple[Death, ...]
-    shards: int
-    """Number of pieces of the vector: a founder's weight counts once in each."""
-
-    @property
-    def weight_total(self) -> int:
-        """Weight that exists."""
-        return self.audit.held + self.audit.in_flight + self.audit.stranded
-
-    @property
-    def weight_expected(self) -> int:
-        """Weight that should exist."""
-        return self.audit.founded - self.audit.died - self.audit.burned
-
-
-def balance(outcomes: Sequence[Outcome]) -> Balance:
-    """Account for all weight that was founded, from the ledgers alone."""
-    accounts = [account for o in outcomes for account in (*o.earlier_accounts, *o.accounts)]
-    deaths = tuple(
-        Death(outcome=outcome, life=life, end=end, weight=audit(accounts, end.lives).died)
-        for outcome in outcomes
-        for life, end in enumerate((*outcome.earlier, *[outcome.end] * outcome.is_dead), 1)
-    )
-    shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
-    whole = audit(accounts, frozenset().union(*(death.end.lives for death in deaths)))
-    deaths = tuple(death for death in deaths if death.weight or death.end.state is not None)
-    return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
+    The second value describes each incarnation that died with weight, or was seen to end badly.
+    """
+    accounts = [account for outcome in outcomes for account in outcome.accounts]
+    lives: set[Life] = set()
+    deaths = []
+    for outcome in outcomes:
+        for number, end in enumerate(outcome.ends if outcome.is_dead else outcome.ends[:-1], 1):
+            lives |= end.lives
+            # Its own, and its escrow that no peer accepted.
+            weight = audit(accounts, end.lives).died
+            if weight or end.state is not None:
+                deaths.append(
+                    {
+                        "peer": outcome.place.index,
+                        "id": outcome.place.id,
+                        "life": number,
+                        "state": end.state,
+                        "why": end.why,
+                        "step": end.step,
+                        "weight": founders(weight) / max(1, len(outcome.last)),
+                        "weight_units": in_units(weight),
+                    }
+                )
+    return audit(accounts, lives), deaths
 
 
 def read_outcome(place: Place, view: PeerView) -> Outcome:
@@ -147,42 +129,21 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
     """
     folders = (*place.earlier, place.folder)
     rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
-    earlier, accounts = _accounts(place, view)
-    seen = {life for end in view.earlier for life in end.lives}
-    unseen = dict.fromkeys(each.life for each in earlier if each.life not in seen)
-    ends = [LifeEnd(state=None, why="", step=None, lives=frozenset({life})) for life in unseen]
+    try:
+        accounts = tuple(account for folder in folders for account in read_ledgers(folder))
+    except TrainingError as error:
+        raise TrainingError(f"a ledger of {place.id} is of no use: {error}") from error
     known = _last_figures(rows, view) | (read_report(place.folder) or {})
     path = place.folder / "model.safetensors"
     return Outcome(
-        index=place.index,
-        id=place.id,
-        state=view.state,
-        why=view.why,
-        script_error=view.script_error,
-        steps=known["steps"],
+        place=place,
+        view=view,
         figures={name: known.get(name, default) for name, default in FIGURES.items()},
         accounts=accounts,
         model=open_model(path) if path.exists() else None,
         rows=rows,
         merge=known.get("merge"),
-        earlier=(*ends, *view.earlier),
-        earlier_accounts=earlier,
     )
-
-
-def _accounts(place: Place, view: PeerView) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
-    """Return the accounts of its ledgers: of earlier incarnations, and of the last one."""
-    accounts: tuple[Account, ...] = ()
-    try:
-        for folder in (*place.earlier, place.folder):
-            accounts += read_ledgers(folder)
-    except TrainingError as error:
-        raise TrainingError(f"a ledger of {place.id} is of no use: {error}") from error
-    over = {life for end in view.earlier for life in end.lives}
-    count = sum(
-        account.life == accounts[-1].life and account.life not in over for account in accounts
-    )
-    return accounts[: len(accounts) - count], accounts[len(accounts) - count :]
 
 
 def _last_figures(rows: Sequence[dict[str, Any]], view: PeerView) -> dict[str, Any]:
@@ -272,20 +233,20 @@ def summarize(
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Build the object that ``--json`` prints; values that are not finite or not known are None."""
-    weight = balance(outcomes)
+    whole, deaths = balance(outcomes)
     evaluation = evaluation or Evaluation(loss=math.nan, accuracy=None)
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     exchange = dict(described["exchange"])
     # Some rules cut the vector themselves, and a rule may be the script's.
-    exchange["shards"] = max(exchange["shards"], weight.shards)
+    exchange["shards"] = max(exchange["shards"], *(len(outcome.last) for outcome in outcomes))
     return {
         **described,
         "exchange": exchange,
         "accuracy": finite(evaluation.accuracy),
         "loss": finite(evaluation.loss),
         "consensus_distance": finite(merged.consensus_distance) if merged else None,
-        "weight_units_total": in_units(weight.weight_total),
-        "weight_units_expected": in_units(weight.weight_expected),
+        "weight_units_total": in_units(whole.held + whole.in_flight + whole.stranded),
+        "weight_units_expected": in_units(whole.founded - whole.died - whole.burned),
         "messages": _sum("messages", outcomes),
         "bytes_sent": _sum("bytes_sent", outcomes),
         "wall_s": round(wall_s, 3),
@@ -293,8 +254,8 @@ def summarize(
         "digest": merged.digest if merged else None,
         "swarms": _swarms(models),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
-        "dead": [_loss(death) for death in weight.deaths],
-        "ledger": {name: in_units(part) for name, part in asdict(weight.audit).items()},
+        "dead": deaths,
+        "ledger": {name: in_units(part) for name, part in asdict(whole).items()},
         "faults": list(faults),
         "out": str(out),
     }
@@ -305,31 +266,17 @@ def _sum(name: str, outcomes: Sequence[Outcome]) -> Any:
 
 
 def _detail(outcome: Outcome) -> dict[str, Any]:
+    view = outcome.view
     return {
-        "peer": outcome.index,
-        "id": outcome.id,
-        "state": str(outcome.state),
-        "why": outcome.why or None,
-        "script_error": outcome.script_error or None,
-        "lives": len(outcome.earlier) + 1,
-        "steps": outcome.steps,
+        "peer": outcome.place.index,
+        "id": outcome.place.id,
+        "state": str(view.state),
+        "why": view.why or None,
+        "script_error": view.script_error or None,
+        "lives": len(outcome.ends),
         **finite(outcome.figures),
         # In founders; with shards, the mean over them.
-        "weight": founders(outcome.weight) / max(1, len(outcome.accounts)),
+        "weight": founders(outcome.weight) / max(1, len(outcome.last)),
         "weight_units": in_units(outcome.weight),
         "merge": outcome.merge,
-    }
-
-
-def _loss(death: Death) -> dict[str, Any]:
-    shards = max(1, len(death.outcome.accounts))
-    return {
-        "peer": death.outcome.index,
-        "id": death.outcome.id,
-        "life": death.life,
-        "state": death.end.state,
-        "why": death.end.why,
-        "step": death.end.step,
-        "weight": founders(death.weight) / shards,
-        "weight_units": in_units(death.weight),
     }

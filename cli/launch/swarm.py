@@ -88,49 +88,41 @@ def conclude(
     """
     places = group.places
     reports = () if job.training else [read_report(place.folder) or {} for place in places]
-    described = job.described(reports) | {"run": str(job.out)}
+    described = job.described(reports) | {"run": str(job.out), "further": {}}
     if isinstance(group, ProcessGroup):
         described["leftovers"] = group.leftovers()
     else:
         described["unreached"] = sorted({*group.unreached})
-    names = sorted({path.name for place in places for path in _further(place)})
-    folders = [folder for place in places for folder in (*place.earlier, place.folder)]
-    further = {name: _conclude_further(name, job, group, described, wall_s) for name in names}
-    if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
-        # All peers have names, so that none has written into its process's folder.
-        return further.pop(names[0]) | {"swarm": names[0], "further": further}
-    if names:
-        # Rows of further swarms are in these views, too.
-        views = [
-            ended_view(place, process.poll(), view.earlier)
-            for place, process, view in zip(places, group.processes, views, strict=True)
-        ]
-    described["further"] = further
-    return _conclude(described, job, job.out, wall_s, places, views, faults)
+    names = sorted({name for place in places for name in _swarms(place)})
+    if names in ([], [""]):
+        return _conclude(described, job, job.out, wall_s, places, views, faults)
+    # Rows of all swarms are in those views.
+    summaries: dict[str, dict[str, Any]] = {}
+    for name in reversed(names):
+        members, seen = [], []
+        for place, process, view in zip(places, group.processes, views, strict=True):
+            if not name:
+                members.append(place)
+                seen.append(ended_view(place, process.poll(), view.earlier))
+            elif name in _swarms(place):
+                earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+                members.append(replace(place, folder=place.folder / name, earlier=earlier))
+                seen.append(ended_view(members[-1], process.poll()))
+        out = job.out / "swarms" / name if name else job.out
+        out.mkdir(parents=True, exist_ok=True)
+        told = {**described, "peers": len(members), "swarm": name}
+        if name == names[0]:
+            told["further"] = dict(sorted(summaries.items()))
+        summaries[name] = _conclude(told, job, out, wall_s, members, seen, () if name else faults)
+    return summaries[names[0]]
 
 
-def _conclude_further(
-    name: str,
-    job: Job,
-    group: ProcessGroup | Fleet,
-    described: Mapping[str, Any],
-    wall_s: float,
-) -> dict[str, Any]:
-    out = job.out / "swarms" / name
-    out.mkdir(parents=True, exist_ok=True)
-    places, views = [], []
-    for place, process in zip(group.places, group.processes, strict=True):
-        if name in {path.name for path in _further(place)}:
-            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
-            places.append(replace(place, folder=place.folder / name, earlier=earlier))
-            views.append(ended_view(places[-1], process.poll()))
-    return _conclude({**described, "peers": len(places)}, job, out, wall_s, places, views)
-
-
-def _further(place: Place) -> Iterator[Path]:
-    """Folders of the further peers of a process."""
-    for folder in (*place.earlier, place.folder):
-        yield from (path.parent for path in folder.glob(f"*/{INCARNATION_FILE}"))
+def _swarms(place: Place) -> set[str]:
+    """Return the names of the swarms of a process's peers, empty for the unnamed one."""
+    folders = (place.folder, *place.earlier)
+    unnamed = {""} if any((folder / INCARNATION_FILE).exists() for folder in folders) else set()
+    paths = (path for folder in folders for path in folder.glob(f"*/{INCARNATION_FILE}"))
+    return unnamed.union(path.parent.name for path in paths)
 
 
 def _conclude(

@@ -13,7 +13,7 @@ from rumor.cli.launch.config import Place
 from rumor.cli.launch.monitor import LifeEnd, PeerView, State
 from rumor.cli.launch.summary import FIGURES, Outcome, balance, estimate, read_outcome, summarize
 from rumor.gossip.effects.ledger import Account, Entry, Kind
-from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.weight import ONE, UNIT, in_units
 
 
 def account(id: str, *entries: Entry, life: int = 1) -> Account:
@@ -25,11 +25,15 @@ def account(id: str, *entries: Entry, life: int = 1) -> Account:
     return made
 
 
-def outcome(index: int, state: State, account: Account | None) -> Outcome:
-    fields: Any = {"why": "", "script_error": "", "steps": 10, "figures": FIGURES, "model": None}
-    accounts = () if account is None else (account,)
+def outcome(index: int, state: State, *accounts: Account) -> Outcome:
+    id = f"peer-{index}"
     return Outcome(
-        index=index, id=f"peer-{index}", state=state, accounts=accounts, rows=(), **fields
+        place=Place(index=index, id=id, folder=Path(id), command=()),
+        view=PeerView(id, None, state),
+        figures={**FIGURES, "steps": 10},
+        accounts=accounts,
+        model=None,
+        rows=(),
     )
 
 
@@ -47,13 +51,15 @@ pushed, accepted, settled = (partial(entry, k) for k in (Kind.PUSHED, Kind.ACCEP
 HALF, QUARTER = ONE // 2, ONE // 4
 DONE, KILLED, LEFT, FAILED = State.FINISHED, State.KILLED, State.LEFT, State.FAILED
 A, B = "peer-0", "peer-1"
+SEVEN = Entry(Kind.FOUNDED, 7 * UNIT)
 
 
 def with_former(last: Outcome, *earlier: Account) -> Outcome:
     """A peer with earlier, killed incarnations, one for each account."""
     killed: Any = {"state": State.KILLED, "why": "SIGKILL", "step": 5}
-    ends = tuple(LifeEnd(**killed, lives=frozenset({each.life})) for each in earlier)
-    return replace(last, earlier=ends, earlier_accounts=earlier)
+    ends = [LifeEnd(**killed, lives=frozenset({each.life})) for each in earlier]
+    view = replace(last.view, earlier=ends)
+    return replace(last, view=view, accounts=(*earlier, *last.accounts))
 
 
 CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict[str, int]]] = {
@@ -125,7 +131,7 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         {"burned": 2 * ONE},
     ),
     "a peer without a ledger takes no weight with it": (
-        [peer(0, DONE), outcome(1, FAILED, None)],
+        [peer(0, DONE), outcome(1, FAILED)],
         ONE,
         [(B, 1, 0, 10)],
         {},
@@ -144,13 +150,13 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
         {"died": HALF + QUARTER},
     ),
     "the death of the last incarnation adds to earlier deaths": (
-        [with_former(outcome(1, KILLED, account(B, Entry(Kind.FOUNDED, 7), life=2)), account(B))],
+        [with_former(outcome(1, KILLED, account(B, SEVEN, life=2)), account(B))],
         0,
-        [(B, 1, ONE, 5), (B, 2, 7, 10)],
+        [(B, 1, ONE, 5), (B, 2, 7 * UNIT, 10)],
         {},
     ),
     "a last incarnation without a ledger takes no weight with it": (
-        [with_former(outcome(1, FAILED, None), account(B))],
+        [with_former(outcome(1, FAILED), account(B))],
         0,
         [(B, 1, ONE, 5), (B, 2, 0, 10)],
         {},
@@ -170,16 +176,19 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
 @pytest.mark.parametrize("case", CASES)
 def test_all_founded_weight_is_held_or_died(case: str) -> None:
     outcomes, total, deaths, parts = CASES[case]
-    result = balance(outcomes)
-    assert result.weight_total == result.weight_expected == total
-    died = [(death.outcome.id, death.life, death.weight, death.end.step) for death in result.deaths]
-    assert died == deaths and result.audit.balanced
-    assert {name: getattr(result.audit, name) for name in parts} == parts
+    whole, found = balance(outcomes)
+    assert whole.held + whole.in_flight + whole.stranded == total and whole.balanced
+    died = [(death["id"], death["life"], death["weight_units"], death["step"]) for death in found]
+    assert died == [(id, life, in_units(weight), step) for id, life, weight, step in deaths]
+    assert {name: getattr(whole, name) for name in parts} == parts
 
 
 def test_weight_of_unknown_origin_is_detected() -> None:
-    result = balance([peer(0, DONE, accepted(5, "peer-9"))])
-    assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
+    peers = [peer(0, DONE, accepted(5 * UNIT, "peer-9"))]
+    exchange = {"exchange": {"wire": "float32", "shards": 1}}
+    summary = summarize(exchange, Path("run"), 1.0, peers, None)
+    totals = summary["weight_units_total"], summary["weight_units_expected"]
+    assert totals == (in_units(ONE + 5 * UNIT), in_units(ONE))
 
 
 def test_accounts_of_the_last_and_earlier_incarnations_are_separate(
@@ -199,14 +208,16 @@ def test_accounts_of_the_last_and_earlier_incarnations_are_separate(
         (folder / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
     place = Place(index=1, id="peer-1", folder=new, command=(), earlier=(old,))
     found = read_outcome(place, PeerView("peer-1", 20, State.KILLED, 20, script_error="why"))
-    assert found.script_error == "why"
-    assert [account.weight for account in found.accounts] == [30 * UNIT]
-    assert [account.weight for account in found.earlier_accounts] == [10 * UNIT, 20 * UNIT]
+    assert [account.weight for account in found.last] == [30 * UNIT]
+    assert [account.weight for account in found.accounts] == [10 * UNIT, 20 * UNIT, 30 * UNIT]
+    lives = [{("peer-1", life)} for life in (1, 2, 3)]
+    assert [end.lives for end in found.ends] == lives
     assert found.weight == 30 * UNIT
     assert [row["step"] for row in found.rows] == [10, 20]
     gone = LifeEnd(state=State.KILLED, why="SIGKILL", step=20, lives=frozenset({("peer-1", 3)}))
     found = read_outcome(place, PeerView("peer-1", 20, State.FAILED, earlier=[gone]))
-    assert found.accounts == () and len(found.earlier_accounts) == 3
+    assert found.last == () and len(found.accounts) == 3
+    assert [end.lives for end in found.ends] == [*lives, set()]
 
 
 def rows(sketches: dict[float, list[float]], steps_per_s: float = 10) -> list[dict[str, object]]:
@@ -249,10 +260,7 @@ def test_a_lone_peer_has_no_consensus_distance() -> None:
 def test_a_summary_has_the_actual_number_of_shards(
     tmp_path: Path, configured: int, cut: int, expected: int
 ) -> None:
-    peers = [
-        replace(outcome(index, State.KILLED, None), accounts=(account(f"peer-{index}"),) * cut)
-        for index in range(2)
-    ]
+    peers = [outcome(index, State.KILLED, *[account(f"peer-{index}")] * cut) for index in range(2)]
     settings = {"exchange": {"wire": "float32", "shards": configured}}
     summary = summarize(settings, tmp_path, 1.0, peers, None)
     assert summary["exchange"] == {"wire": "float32", "shards": expected}
