@@ -45,7 +45,7 @@ from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
 from .batched.steppers.engines import alone
-from .batched.steppers.stepper import Failure, Failures
+from .batched.steppers.stepper import Failure
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
@@ -54,7 +54,7 @@ from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused
-from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, worker_names
+from .kernel.plan import Attack, FaultPlan, FleetPlan, worker_names
 from .kernel.program import Level
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
@@ -112,12 +112,12 @@ _PREFETCH_STEPS_MIN = 4_000
 _STEPS_TRIED = 2
 
 # How long steps are tried for an estimate of a run's time, and how many samples a measurement.
-_TRIAL_S = 0.3
+_TRIAL_S = 0.1
 _SAMPLES_TRIED = 64
 
 
 class Simulation:
-    """Everything that stays the same when a run restarts."""
+    """A run that is prepared and checked."""
 
     def __init__(self, config: SimulationConfig, task: Task | VectorTask | None = None) -> None:
         # Before anything is made for each of a billion workers.
@@ -210,7 +210,7 @@ class Simulation:
             steps_per_s = self._try_steps(values)
             few = values_of.with_test(values.task, _SAMPLES_TRIED)
             assert isinstance(few, Task)
-            trial = Models(values.rows, values.stepper, Failures(), few, workers_tested=1)
+            trial = Models(values.rows, values.stepper, few, workers_tested=1)
             began_s = time.perf_counter()
             trial.evaluate_workers()
             measured_s = time.perf_counter() - began_s
@@ -234,7 +234,7 @@ class Simulation:
 
     def _try_steps(self, values: Models) -> float | None:
         """Return how many steps of all workers are decided and computed in a second."""
-        scheduler = self._scheduler(values, ())
+        scheduler = self._scheduler(values)
         scheduler.next_window()
         began_s = time.perf_counter()
         window = scheduler.next_window()
@@ -242,34 +242,31 @@ class Simulation:
         levels = [] if window is None else [level for level in window.levels if level.workers]
         if window is None or not levels:
             return None
-        # A level of a large model may take minutes.
-        n = min(2 * self._cores, len(levels[0].workers))
-        columns = {name: getattr(levels[0], name)[:n] for name in ("workers", "steps", "orders")}
-        few, taken = Level(**columns), n
-        # A worker's first step also makes what it trains with.
-        values.stepper.take(few)
-        began_s = time.perf_counter()
-        values.stepper.take(few)
-        taken_s = time.perf_counter() - began_s
-        if taken_s / n * len(levels[0].workers) < _TRIAL_S:
-            values.stepper.take(levels[0])
-            taken, began_s = 0, time.perf_counter()
-            for level in levels[1:] or levels:
-                values.stepper.take(level)
-                taken += len(level.workers)
-                taken_s = time.perf_counter() - began_s
-                if taken_s > _TRIAL_S:
-                    break
-        return 1 / (taken_s / taken + decided_s / window.steps)
+        n, first = 2 * self._cores, levels[0]
+        while True:
+            # A level of a large model may take minutes.
+            few = Level(first.workers[:n], first.steps[:n])
+            # A worker's first step also makes what it trains with.
+            values.stepper.take(few)
+            began_s = time.perf_counter()
+            values.stepper.take(few)
+            taken_s = time.perf_counter() - began_s
+            if taken_s > _TRIAL_S or n >= len(first.workers):
+                break
+            n *= 4
+        return 1 / (taken_s / len(few.workers) + decided_s / window.steps)
 
-    def run(
-        self, stops: Sequence[Stop], started_s: float, progress: Callable[[Progress], None] | None
-    ) -> Run:
-        """Run once; raise `Failure` if a worker's values become non-finite."""
+    def run(self, progress: Callable[[Progress], None] | None = None) -> Run:
+        """Run it.
+
+        Raises:
+            TrainingError: A worker's values became non-finite, or a rule cannot continue.
+        """
+        engine, started_s = self.engine, time.perf_counter()
         config, values, curves = self.config, self._make_values(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
-        scheduler = self._scheduler(values, stops)
+        scheduler = self._scheduler(values)
         try:
             for window in self._prefetched(scheduler):
                 values.execute(watch.telling(window))
@@ -277,14 +274,13 @@ class Simulation:
                 if window.reading is not None:
                     curves.add(window.reading, values)
                 watch.tell(window.steps, window.time_s)
+        except Failure as failure:
+            raise TrainingError(self._why_diverged(failure)) from None
         finally:
             values.rows.threads.close()
         assert ending is not None
         if ending.halts:
-            why = next(iter(ending.halts.values()))
-            if stops:
-                why = f"{config.rule} cannot continue without a worker: {self.why_diverged(stops)}"
-            raise TrainingError(why)
+            raise TrainingError(next(iter(ending.halts.values())))
         return summarize(
             config,
             values=values,
@@ -299,27 +295,22 @@ class Simulation:
             samples=self._prepared.samples,
             more={
                 **self._trained_by,
-                "stopped": [self.ids[row] for row in sorted({stop.worker for stop in stops})],
-                "engine": self.engine.name,
-                "engine_why": self.engine.why,
+                "engine": engine.name,
+                "engine_why": engine.why,
             },
         )
 
-    def why_diverged(self, stops: Sequence[Stop]) -> str:
-        """Name the workers whose values became non-finite, and say what may be the cause."""
-        first = min(stops, key=lambda stop: stop.step)
+    def _why_diverged(self, failure: Failure) -> str:
+        """Name the worker whose values became non-finite, and say what may be the cause."""
         lr = self.config.lr if self.config.lr is not None else "the task's"
-        several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
         liars = ", or what liars sent has driven it there: see robust" if self._attacks else ""
         why = f"the learning rate ({lr}) is too high for this task{liars}"
-        if first.step == 0:
+        if failure.step == 0:
             why = f"data or loss have numbers that are not finite, or {why}"
-        return (
-            f"{several} of {len(self.ids)} diverged, the first {self.ids[first.worker]} at its "
-            f"step {first.step + 1}: {why}"
-        )
+        when = "" if failure.step is None else f" at its step {failure.step + 1}"
+        return f"{self.ids[failure.worker]} diverged{when}: {why}"
 
-    def _scheduler(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Scheduler:
+    def _scheduler(self, values: Models | VectorRows) -> Scheduler:
         config = self.config
         plan = self._plan
         if requirements_of(plan.rule()).measures:
@@ -327,8 +318,8 @@ class Simulation:
         every_s, shift_s = self._every_s(), config.step_s / 2
         window = config.window or max(_WINDOW_MIN, _WINDOW_PER_WORKER * config.workers)
         first_s = min(every_s + shift_s, config.time_s or math.inf)
-        decide: Callable[[], Deciding] = partial(Fleet, plan, stops)
-        if self._is_fast and not stops:
+        decide: Callable[[], Deciding] = partial(Fleet, plan)
+        if self._is_fast:
             decide = partial(FastFleet, plan)
             # The first window must be the same whichever way is used to decide.
             with paused():
@@ -464,10 +455,6 @@ def _network(config: SimulationConfig, storm: Storm | None) -> NetworkConfig:
     )
 
 
-# Workers that may diverge one by one: each costs a restart. More of them mean a wrong setting.
-_STOPS_MAX = 8
-
-
 def simulate(
     config: SimulationConfig | None = None,
     *,
@@ -497,7 +484,7 @@ def simulate(
     Raises:
         ConfigError: A setting is out of range, or memory is too small.
         TopologyError: The topology is not valid for this number of workers.
-        TrainingError: Too many workers diverged, or a synchronous rule lost a worker that it needs.
+        TrainingError: A worker diverged, or a synchronous rule lost a worker that it needs.
 
     >>> run = simulate(task="consensus", workers=8, topology="complete", steps=50, p=0.5, seed=1)
     >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
@@ -516,7 +503,16 @@ def simulate(
     config = replace(config or SimulationConfig(), **settings)
     # Also within a caller's torch.no_grad() or torch.inference_mode().
     with alone(), torch.inference_mode(False):
-        return _run_until_finite(config, progress)
+        simulation = Simulation(config)
+        simulation.check(rehearse=False)
+        if progress is not None:
+            progress(simulation.at_start())
+        _ = simulation.engine
+        if progress is not None:
+            # Steps may change random states that belong to the process.
+            with kept_random_state():
+                progress(replace(simulation.at_start(), cost=simulation.cost()))
+        return simulation.run(progress)
 
 
 # Some name a function of a task, and a number or a name among a simulation's settings.
@@ -545,25 +541,3 @@ def _task_of(model: Callable[[], nn.Module], settings: dict[str, Any]) -> Task:
 def _print_cost(progress: Progress) -> None:
     if progress.cost is not None:
         print(describe_cost(progress.cost), file=sys.stderr, flush=True)
-
-
-def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
-    """Run, and rerun with those workers stopped whose values became non-finite."""
-    simulation = Simulation(config)
-    simulation.check(rehearse=False)
-    if progress is not None:
-        progress(simulation.at_start())
-    _ = simulation.engine
-    if progress is not None:
-        # Steps may change random states that belong to the process.
-        with kept_random_state():
-            progress(replace(simulation.at_start(), cost=simulation.cost()))
-    started_s = time.perf_counter()
-    stops: list[Stop] = []
-    while True:
-        try:
-            return simulation.run(stops, started_s, progress)
-        except Failure as failure:
-            stops.append(failure.stop)
-            if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):
-                raise TrainingError(simulation.why_diverged(stops)) from None

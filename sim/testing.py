@@ -37,7 +37,7 @@ from .batched.models import Models
 from .batched.parameters import ParameterMatrix
 from .batched.schedule import as_units
 from .batched.steppers.loop import LoopStepper
-from .batched.steppers.stepper import Failure, Failures
+from .batched.steppers.stepper import Failure
 from .kernel.clock import Clock
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
@@ -162,9 +162,8 @@ class Swarm:
                 ids=rows,
                 seed=seed,
             )
-            failures = Failures()
-            self._stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed, failures)
-            models = Models(matrix, self._stepper, failures, task)
+            self._stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed)
+            models = Models(matrix, self._stepper, task)
             matrix.live_again(self._stepper)
         machines = dict(machines_of(first, graph, seed, ids))
         # All later peers run on the first machine.

@@ -18,7 +18,7 @@ from ..kernel.program import Level
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
 from .schedule import WeightUnits, in_proportion
 from .steppers.stacked import why_unpaired
-from .steppers.stepper import Failures, Stepper
+from .steppers.stepper import Failure, Stepper
 from .vector_tasks import Present
 
 __all__ = ["Models"]
@@ -37,7 +37,6 @@ class Models:
     """Rows of parameters, and what trains them.
 
     Args:
-        may_overflow: True if finite values may not fit into the wire's format.
         workers_tested: Maximum number of single workers that are measured.
     """
 
@@ -45,17 +44,13 @@ class Models:
         self,
         rows: ParameterMatrix,
         stepper: Stepper,
-        failures: Failures,
         task: Task,
         *,
-        may_overflow: bool = False,
         workers_tested: int | None = None,
     ) -> None:
         self.rows = rows
         self.task = task
         self.stepper = stepper
-        self._failures = failures
-        self._may_overflow = may_overflow
         self.workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
         self.workers_tested = min(self.workers_tested, rows.n)
         # Full-precision steps on pairs of tensors are measured with fewer calls.
@@ -63,23 +58,26 @@ class Models:
         is_plain = not why_unpaired(task, rows.device) and task.evaluation_step is None
         if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
-        self._last: dict[int, tuple[int, int]] = {}
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Execute levels in order: the steps of each, then its other operations."""
+        """Execute levels in order: the steps of each, then its other operations.
+
+        Raises:
+            Failure: Values are not finite, or do not fit into the wire's format; all levels were
+                executed.
+        """
+        first: Failure | None = None
         for level in levels:
-            if level.workers:
-                self.stepper.take(level)
-            if self._may_overflow:
-                taken = zip(level.orders, level.steps, strict=True)
-                self._last.update(zip(level.workers, taken, strict=True))
+            failed = self.stepper.take(level) if level.workers else []
             with torch.no_grad():
-                unfit = self.rows.shares.carry_out_level(level)
-            for worker in unfit:
-                # It is stopped before the step after which it would have sent this.
-                order, step = self._last.get(worker, (0, 0))
-                self._failures.note(order, worker, step)
-        self._failures.check()
+                failed += self.rows.shares.carry_out_level(level)
+            if failed and first is None:
+                worker = min(failed)
+                step = dict(zip(level.workers, level.steps, strict=True)).get(worker)
+                first = Failure(worker, step)
+        if first is not None:
+            raise first
+        self.stepper.check()
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
         """Execute what was scheduled, and return how far shares then are from a worker's model."""

@@ -16,7 +16,6 @@ from ...gossip.effects.registers import is_pattern
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_fit, requirements_of
 from ...gossip.types import PeerId
-from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.loop.batch_sizes import batch_sizes
 from ...train.model import deep_copy
@@ -31,7 +30,6 @@ from .cores import ONE_CORE, Threads
 from .models import Models
 from .parameters import CPU, ParameterMatrix
 from .steppers.engines import Engine, Workshop, choose
-from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
@@ -265,12 +263,8 @@ def _of_models(
                 # A device runs what one thread submits.
                 threads=threads if device == CPU else ONE_CORE,
             )
-            failures = Failures()
-            models = Models(
-                *(rows, choice.make(rows, failures), failures, task),
-                may_overflow=not parse_wire(config.wire).is_native,
-                workers_tested=config.workers_tested,
-            )
+            stepper = choice.make(rows)
+            models = Models(rows, stepper, task, workers_tested=config.workers_tested)
             if lasting:
                 rows.live_again(models.stepper.memory)
             return models

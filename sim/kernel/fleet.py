@@ -7,7 +7,7 @@ planned faults, each has its own, and `Processes` starts and ends them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import filterfalse
 
@@ -23,7 +23,7 @@ from .deliveries import Mailbox
 from .execution import EffectExecutor
 from .faults.attacks import Attacks
 from .faults.report import Times
-from .plan import FleetPlan, Stop, Traffic
+from .plan import FleetPlan, Traffic
 from .processes import Processes
 from .program import Program
 from .worker import Handler, Harness, Incarnations, Observer, Payload, Values, Worker
@@ -41,7 +41,6 @@ class Fleet:
     """Workers, the links between them, and what is due when.
 
     Args:
-        stops: Where values stop being finite, as found by an earlier run over the same plan.
         harness: Computes values at once, in place of the program; for fleets with faults.
         observer: Observes a fleet with faults whose values are in the program.
         compute: Executes all that is scheduled right after a worker's step, and returns True if its
@@ -51,7 +50,6 @@ class Fleet:
     def __init__(
         self,
         plan: FleetPlan,
-        stops: Iterable[Stop] = (),
         harness: Harness | None = None,
         clock: Clock | None = None,
         observer: Observer | None = None,
@@ -68,9 +66,6 @@ class Fleet:
         self.halts: dict[PeerId, str] = {}
         """Reason of each worker whose rule could not continue."""
         self._plan = plan
-        self._stops: dict[int, list[int]] = {}
-        for stop in sorted(stops):
-            self._stops.setdefault(stop.worker, []).append(stop.order)
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
@@ -196,10 +191,6 @@ class Fleet:
 
     def _take_step(self, worker: Worker) -> bool:
         """Schedule an optimizer step; return True if its worker continues."""
-        stops = self._stops.get(worker.index)
-        if stops and self.values.steps >= stops[0]:
-            del stops[0]
-            worker.spoilt = True
         if worker.spoilt:
             # Its weight is burned, as in a live peer.
             self.leave(worker, burn=True)

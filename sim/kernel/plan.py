@@ -17,7 +17,7 @@ from .program import Level
 
 __all__ = [
     *("Attack", "Checkpoint", "FaultPlan", "FleetPlan", "Measuring"),
-    *("Stop", "Traffic", "worker_names"),
+    *("Traffic", "worker_names"),
 ]
 
 
@@ -43,14 +43,6 @@ class Attack(NamedTuple):
 Measuring = Callable[[Sequence[Level], int, Sequence[int]], Sequence[float]]
 """Computes everything scheduled so far, then how far the shares in these slots are from a worker's
 model."""
-
-
-class Stop(NamedTuple):
-    """Step at which a worker's values stop being finite, found by a run over the same plan."""
-
-    order: int  # position of the step in the whole schedule, counted from 0
-    worker: int
-    step: int  # position among the worker's own steps, counted from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +80,7 @@ class FleetPlan:
     neighbors: Neighbors
     pace: StepTime
     links: Callable[[], Links]
-    """Makes a fresh network: a run may have to restart."""
+    """Makes a fresh network: a plan may be decided several times."""
     seed: int
     steps: int | None
     """Optimizer steps of each worker; None for as many as time allows."""

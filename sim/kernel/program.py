@@ -148,8 +148,6 @@ class Level:
 
     workers: list[int] = field(default_factory=list)  # workers that take a step, each once
     steps: list[int] = field(default_factory=list)  # number of each worker's step, counted from 0
-    orders: list[int] = field(default_factory=list)
-    """Position of each in the schedule, counted from the start of the run."""
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """Operations in order, axes ``(operation, 5)``: kind, worker, number of the cut, slot and id of
     the snapshot; 0 for what an operation does not have."""
@@ -184,7 +182,6 @@ def levels_of(
     levels: NDArray[np.int64],
     fractions: NDArray[np.float64],
     *,
-    first_order: int,
     cuts: Sequence[Cut],
     rare: Mapping[int, Operation] = MappingProxyType({}),
 ) -> list[Level]:
@@ -194,7 +191,6 @@ def levels_of(
         steps: Axes ``(step, 3)``: worker, level, number among the worker's own.
         rows: Operations, see `Level.rows`; so are *fractions*, *cuts* and *rare*.
         levels: Level of each operation.
-        first_order: Position of the first step in the schedule.
     """
     by_step = np.argsort(steps[:, 1], kind="stable")
     by_operation = np.argsort(levels, kind="stable")
@@ -210,7 +206,6 @@ def levels_of(
             Level(
                 steps[taken, 0].tolist(),
                 steps[taken, 2].tolist(),
-                (taken + first_order).tolist(),
                 rows[done],
                 fractions[done],
                 cuts,
@@ -234,13 +229,11 @@ class Program:
 
     def take(self) -> list[Level]:
         """Return the window's levels, in order, and begin another window."""
-        steps = np.array(self._steps, np.int64).reshape(-1, 3)
         levels = levels_of(
-            steps,
+            np.array(self._steps, np.int64).reshape(-1, 3),
             np.array(self._rows, np.int64).reshape(-1, 5),
             np.array(self._levels, np.int64),
             np.array(self._fractions, np.float64),
-            first_order=self.steps - len(steps),
             cuts=list(self._cuts),
             rare=self._rare,
         )

@@ -224,9 +224,6 @@ def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
     if (idle := summary.get("idle")) is not None:
         words = "of the workers' time was spent waiting" if idle else "no worker ever waits"
         yield Row("idle", f"{100 * idle:.2g} %", words)
-    if stopped := summary.get("stopped"):
-        words = f"{named(stopped)}: loss or parameters not finite"
-        yield Row("diverged", f"{len(stopped):,}", words)
 
 
 def _of_computing(summary: Mapping[str, Any]) -> Iterator[Row]:

@@ -90,7 +90,6 @@ def _summary(task: str, workers: int, series: dict[str, np.ndarray], steps: int)
         "staleness_steps": 1.5,
         "idle": 0.02,
         "sync_points": 41,
-        "stopped": [],
         "steps": steps,
         "steps_per_s": 28_000.0,
         "wall_s": 0.5,

@@ -20,7 +20,7 @@ from ..parameters import CPU, ParameterMatrix, view_of
 from .dense import DenseGradient
 from .loop import LoopStepper, Trainer, generators
 from .stacked import Gradient, Group, StackedStepper, why_not_stacked
-from .stepper import Failures, Stepper
+from .stepper import Stepper
 from .vmapped import VmapGradient
 
 __all__ = ["Engine", "Way", "Workshop", "alone", "choose"]
@@ -32,12 +32,12 @@ _NUMBERS_MAX: Final = 1 << 20
 # hundredth of this.
 _TOLERANCE: Final = 1e-3
 
-Way = Callable[[ParameterMatrix, Failures], Stepper]
+Way = Callable[[ParameterMatrix], Stepper]
 """Makes the stepper of these rows."""
 
 _Make = TypeVar("_Make", bound=Callable[..., object])
 
-StackedWay = Callable[[ParameterMatrix, Failures], StackedStepper]
+StackedWay = Callable[[ParameterMatrix], StackedStepper]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +52,19 @@ class Workshop:
     ids: tuple[PeerId, ...]
     seed: int
 
-    def loop(self, rows: ParameterMatrix, failures: Failures) -> LoopStepper:
+    def loop(self, rows: ParameterMatrix) -> LoopStepper:
         """Make a stepper that takes one step after another."""
-        return LoopStepper(rows, self.task, self.batches, self.lr, self.ids, self.seed, failures)
+        return LoopStepper(rows, self.task, self.batches, self.lr, self.ids, self.seed)
 
-    def dense(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
+    def dense(self, rows: ParameterMatrix) -> StackedStepper:
         """Make a stepper that takes many steps at once, of multilayer perceptrons."""
         gradient = DenseGradient(rows, self.task)
-        return StackedStepper(rows, self.task, self.batches, self.lr, failures, gradient)
+        return StackedStepper(rows, self.task, self.batches, self.lr, gradient)
 
-    def vmap(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
+    def vmap(self, rows: ParameterMatrix) -> StackedStepper:
         """Make a stepper that takes many steps at once, of any model that only uses tensors."""
         gradient = VmapGradient(rows, self.task, self.ids, self.seed)
-        failures.checks.append(gradient.check)
-        return StackedStepper(rows, self.task, self.batches, self.lr, failures, gradient)
+        return StackedStepper(rows, self.task, self.batches, self.lr, gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +120,7 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
     if why := why_not_stacked(rows, workshop.task):
         return why
     try:
-        failures = Failures()
-        return _why_otherwise(workshop, way(rows, failures).gradient, failures)
+        return _why_otherwise(workshop, way(rows).gradient)
     except ConfigError as error:
         return str(error)
     except Exception as error:  # a user's model may raise anything on several workers' values
@@ -130,7 +128,7 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
         return f"torch.vmap does not take its step ({said})"
 
 
-def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -> str:
+def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
     """Return why gradients, and what a step writes, differ from the loop's, or ""."""
     # A step of two batches shows whether a model does anything other than tensor operations.
     task, ours, theirs = workshop.task, workshop.make_rows(2), workshop.make_rows(2)
@@ -142,7 +140,7 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -
     slopes = torch.zeros_like(values)
     for place, slope in found:
         slopes[:, place] = slope
-    failures.check()
+    gradient.check()
     if drawn != generators():
         return "it draws random numbers other than by dropout"
     known = torch.zeros_like(slopes)

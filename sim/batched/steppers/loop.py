@@ -19,7 +19,6 @@ from ....train.tensors.vector import is_finite_tensor
 from ...kernel.program import Level
 from ..batches import Batches
 from ..parameters import ParameterMatrix
-from .stepper import Failures
 
 __all__ = ["LoopStepper", "Trainer", "generators", "has_hooks"]
 
@@ -35,14 +34,12 @@ class LoopStepper:
         lr: float,
         ids: tuple[PeerId, ...],
         seed: int,
-        failures: Failures,
     ) -> None:
         self._rows = rows
         # As they are at the start: measurements may change attributes of the originals.
         self._module, self._task = _own(rows.module, task)
         self._batches = batches
         self._lr = lr
-        self._failures = failures
         self._ids = ids
         self._seed = seed
         self._trainers: dict[int, Trainer] = {}
@@ -60,12 +57,13 @@ class LoopStepper:
         """State of its optimizers: a `Memory`."""
         return self
 
-    def take(self, level: Level) -> None:
+    def take(self, level: Level) -> list[int]:
+        failed: list[int] = []
         places = range(len(level.workers))
         if not self._is_alone:
             # Each worker's arithmetic is done by one thread: their number changes no bit.
-            self._rows.threads.share(lambda at: self._take(level, at), places)
-            return
+            self._rows.threads.share(lambda at: self._take(level, at, failed), places)
+            return failed
         for at in places:
             # Each step has its own seed, whatever was computed before.
             seed = seed_of(self._seed, self._ids[level.workers[at]], f"torch\0{level.steps[at]}")
@@ -75,7 +73,12 @@ class LoopStepper:
             if self._draws:
                 np.random.seed(seed % 2**32)
                 random.seed(seed)
-            self._take(level, at)
+            self._take(level, at, failed)
+        return failed
+
+    def check(self) -> None:
+        # Each worker has its own module and loss.
+        pass
 
     def keep(self, worker: int) -> object:
         return deepcopy(self.trainer(worker).optimizer.state_dict())
@@ -85,10 +88,10 @@ class LoopStepper:
         if kept is not None:
             self.trainer(worker).optimizer.load_state_dict(deepcopy(kept))
 
-    def _take(self, level: Level, at: int) -> None:
+    def _take(self, level: Level, at: int, failed: list[int]) -> None:
         worker, step = level.workers[at], level.steps[at]
         if not self.trainer(worker).step(self._batches.one(worker, step)):
-            self._failures.note(level.orders[at], worker, step)
+            failed.append(worker)
 
     def trainer(self, worker: int) -> "Trainer":
         if worker not in self._trainers:

@@ -15,7 +15,6 @@ from ..batches import Batches, Ints
 from ..parameters import CPU, ParameterMatrix
 from .loop import has_hooks
 from .optimizers import Slopes, put_rows, stacked_optimizer, take_rows
-from .stepper import Failures
 
 __all__ = ["LANES", "Gradient", "Group", "StackedStepper", "why_not_stacked", "why_unpaired"]
 
@@ -54,6 +53,9 @@ class Gradient(Protocol):
         # Kernels of torch take up to `LANES` numbers at a time. The remainder takes another code
         # path, which may round otherwise.
 
+    def check(self) -> None:
+        """See `Stepper.check`."""
+
 
 class StackedStepper:
     """Takes the steps of a level group by group; no bit depends on who else is in a group."""
@@ -64,12 +66,10 @@ class StackedStepper:
         task: Task,
         batches: Batches,
         lr: float,
-        failures: Failures,
         gradient: Gradient,
     ) -> None:
         self._rows = rows
         self._batches = batches
-        self._failures = failures
         self.gradient = gradient
         parameters = [p for p in rows.module.parameters() if p.requires_grad]
         made = task.make_optimizer(parameters, lr)
@@ -85,14 +85,13 @@ class StackedStepper:
         if rows.device == CPU:
             self._group = min(_GROUP_MAX, self._group)
 
-    def take(self, level: Level) -> None:
+    def take(self, level: Level) -> list[int]:
         by_worker = np.argsort(level.workers)
-        workers, steps, orders = (
-            np.array(column)[by_worker] for column in (level.workers, level.steps, level.orders)
-        )
+        workers, steps = (np.array(column)[by_worker] for column in (level.workers, level.steps))
         # If the data does not divide evenly, small parts may have batches of different sizes.
         sizes = self._batches.sizes(workers)
-        groups = []
+        groups: list[Ints] = []
+        failed: list[int] = []
         for size in np.unique(sizes):
             alike = np.flatnonzero(sizes == size)
             at_most = -(-len(alike) // -(-len(alike) // self._group))
@@ -100,22 +99,27 @@ class StackedStepper:
             each = LANES * -(-at_most // LANES)
             groups += np.split(alike, range(each, len(alike), each))
         self._rows.threads.share(
-            lambda part: self._take_group(workers[part], steps[part], orders[part]), groups
+            lambda part: failed.extend(self._take_group(workers[part], steps[part])), groups
         )
+        return failed
 
-    def _take_group(self, workers: Ints, steps: Ints, orders: Ints) -> None:
+    def check(self) -> None:
+        self.gradient.check()
+
+    def _take_group(self, workers: Ints, steps: Ints) -> list[int]:
+        n = len(workers)
         samples = self._batches.indices(workers, steps)
         form = (side[: samples.shape[1]] for side in self._batches.tensors)
         # The product of a single pair of matrices also rounds otherwise.
         every = max(2, self.gradient.multiple(*form))
-        if missing := -len(workers) % every:
+        if missing := -n % every:
             # The last worker is repeated.
-            at = np.r_[: len(workers), [-1] * missing]
+            at = np.r_[:n, [-1] * missing]
             workers, steps, samples = workers[at], steps[at], samples[at]
 
         rows, x = self._rows, self._rows.x[0]
         # A range of workers is not copied.
-        is_row = len(workers) == len(orders) and workers[-1] - workers[0] == len(workers) - 1
+        is_row = len(workers) == n and workers[-1] - workers[0] == n - 1
         chosen = slice(workers[0], workers[-1] + 1) if is_row else workers
         values = take_rows(x, chosen)
         locals = [take_rows(part, chosen) for part in rows.locals]
@@ -128,10 +132,10 @@ class StackedStepper:
             for part, written in zip(rows.locals, locals, strict=True):
                 put_rows(part, chosen, written)
             # One sum for all: only if it is not finite is each checked.
-            if not bool(torch.isfinite(values.sum() + losses.sum())):
-                finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
-                for at in torch.nonzero(~finite[: len(orders)]).flatten().tolist():
-                    self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
+            if bool(torch.isfinite(values.sum() + losses.sum())):
+                return []
+            finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
+            return [int(workers[at]) for at in torch.nonzero(~finite[:n]).flatten().tolist()]
 
 
 def why_unpaired(task: Task, device: torch.device = CPU) -> str:

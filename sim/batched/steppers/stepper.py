@@ -1,44 +1,27 @@
 """How the steps of a level are taken: the interface of all engines."""
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
 
 from ....gossip.effects.effects import X
-from ...kernel.plan import Stop
 from ...kernel.program import Keep, Level, Start
 from ..shares import Parts, PerWorker, Rows
 
-__all__ = ["Failure", "Failures", "Memory", "Stepper", "WorkerCheckpoints"]
+__all__ = ["Failure", "Memory", "Stepper", "WorkerCheckpoints"]
 
 
 class Failure(Exception):
-    """Values stopped being finite; the run has to restart and stop that worker there."""
+    """Values of a worker stopped being finite.
 
-    def __init__(self, stop: Stop) -> None:
-        super().__init__(f"worker {stop.worker} has no finite values after step {stop.step}")
-        self.stop = stop
+    Args:
+        step: Number of its last step; None if they did not fit into the wire's format later on.
+    """
 
-
-class Failures:
-    """Steps that did not end in finite values; the earliest in the schedule caused the others."""
-
-    def __init__(self) -> None:
-        self._first: Stop | None = None
-        self.checks: list[Callable[[], None]] = []
-
-    def note(self, order: int, worker: int, step: int) -> None:
-        found = Stop(order, worker, step)
-        self._first = found if self._first is None else min(self._first, found)
-
-    def check(self) -> None:
-        """Raise for the earliest failure, if any, or by a check; called at the end of a window."""
-        first, self._first = self._first, None
-        if first is not None:
-            raise Failure(first)
-        for check in self.checks:
-            check()
+    def __init__(self, worker: int, step: int | None) -> None:
+        super().__init__(f"worker {worker} has no finite values after step {step}")
+        self.worker = worker
+        self.step = step
 
 
 class Memory(Protocol):
@@ -58,8 +41,11 @@ class Stepper(Protocol):
     def memory(self) -> Memory:
         """State of its optimizers."""
 
-    def take(self, level: Level) -> None:
-        """Take all steps of a level; those that fail are recorded in its `Failures`."""
+    def take(self, level: Level) -> list[int]:
+        """Take all steps of a level; return workers whose loss or values are not finite then."""
+
+    def check(self) -> None:
+        """Raise if a step has changed what workers share; called at the end of a window."""
 
 
 class _Kept(NamedTuple):

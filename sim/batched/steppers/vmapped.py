@@ -249,7 +249,7 @@ class VmapGradient:
         return LANES // self._of(inputs, targets).n_alike
 
     def check(self) -> None:
-        """Raise if a step has changed attributes, which workers share."""
+        """See `Stepper.check`."""
         for module in self._copies:
             if _fingerprint(module, self._criterion) != self._start:
                 raise ConfigError(

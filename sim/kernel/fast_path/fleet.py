@@ -144,7 +144,6 @@ class FastFleet:
             rows,
             operations[:, 2],
             self._with_lr(operations, t.fractions[:n]),
-            first_order=self.steps - n_steps,
             cuts=cuts,
         )
         totals["n_steps"] = totals["n_operations"] = 0

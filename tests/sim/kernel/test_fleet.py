@@ -9,7 +9,7 @@ from rumor.gossip import RuleContext, audit
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.plan import FleetPlan, Stop
+from rumor.sim.kernel.plan import FleetPlan
 from rumor.sim.models.network import NetworkConfig, read_network
 
 from .fast_path.plans import plan_of
@@ -95,15 +95,6 @@ def test_a_waiting_rule_is_idle_in_virtual_time_until_the_next_share() -> None:
         # Each step of 0.1 s is followed by 0.05 s of waiting.
         assert worker.steps == pytest.approx(20, abs=1)
         assert worker.idle_until(fleet.now) == pytest.approx(1.0, abs=0.06)
-
-
-def test_a_diverged_worker_burns_its_weight_and_the_others_continue() -> None:
-    fleet = run(Fleet(plan(4, steps=30), [Stop(order=21, worker=1, step=5)]))
-    assert [worker.steps for worker in fleet.workers] == [30, 5, 30, 30]
-    assert fleet.workers[1].protocol.phase >= Phase.LEAVING
-    found = audit(worker.protocol.account for worker in fleet.workers)
-    assert found.balanced and found.burned > 0
-    assert fleet.workers[1].protocol.account.weight == 0
 
 
 def test_a_finished_worker_keeps_mixing_at_its_pace() -> None:

@@ -1,7 +1,6 @@
 """`simulate` with faults: real gradients through crashes and partitions, and the report."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.sim import Run, simulate
-from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.results.plots import fault_labels
 
@@ -172,33 +170,6 @@ def test_faults_after_the_end_are_reported() -> None:
     assert run.summary["faults_after_end"] == 1
     with pytest.raises(ConfigError, match=r"fault 2 \(crash\) is at 500 s, after the end"):
         simulate(task="consensus", workers=3, time_s=30.0, faults=late)
-
-
-@pytest.mark.extended
-def test_divergence_in_a_later_incarnation_ends_that_incarnation() -> None:
-    task = tiny(lr=0.02, steps=120)
-    inputs = task.train[0].clone()
-    inputs[17] = float("inf")
-    bad = replace(task, train=(inputs, task.train[1]), batch_size=1)
-    ids = ("peer-0", "peer-1", "peer-2")
-    batches = Batches(bad, ids, "iid", 1, seed=5)
-    owner, step = min(
-        (worker, step)
-        for worker in range(3)
-        for step in range(30)
-        if 17 in batches.indices(np.array([worker]), np.array([step]))[0]
-    )
-    assert step > 3
-    # All workers have started half a second after the first.
-    crash_s = 0.1 * step + 0.45
-    settings: dict[str, Any] = {"topology": "complete", "partition": "iid", "seed": 5, "p": 0.2}
-    again = fault(crash_s + 1, "restart", owner, state="lost")
-    faults = [fault(crash_s, "crash", owner), again]
-    run = simulate(task=bad, workers=3, timing="local", **settings, faults=faults)
-    assert run.summary["stopped"] == [ids[owner]]
-    # Some steps of the crashed incarnation, and then all up to the diverging one.
-    assert step < run.workers["steps"][owner] < 2 * step
-    assert balanced(run)
 
 
 def test_faults_close_in_time_share_a_label() -> None:

@@ -108,6 +108,5 @@ def settings_of_plans() -> st.SearchStrategy[dict[str, Any]]:
 def flat(levels: Any) -> list[tuple[Any, ...]]:
     """Levels as plain values."""
     return [
-        (level.workers, level.steps, level.orders, [tuple(each) for each in level.operations])
-        for level in levels
+        (level.workers, level.steps, [tuple(each) for each in level.operations]) for level in levels
     ]
