@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip.effects.effects import X
@@ -84,9 +82,6 @@ class ParameterMatrix:
         }
         self._rows = rows_of(zeros | {X: self.x}, registers)
         self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, threads)
-        self.shares.scale_lr = self._scale_lr
-        self.lr_factors: NDArray[np.float64] | None = None
-        """Factor of each worker's learning rate in its next step; None if the rate stays."""
 
     def row(self, worker: int) -> Parts:
         """Return one worker's vector, as views."""
@@ -118,11 +113,6 @@ class ParameterMatrix:
         """Prepare for workers that crash and return; called before any training."""
         checkpoints = WorkerCheckpoints(self._rows, self.locals, memory, alike=alike)
         self.shares.begin_again = checkpoints.carry_out
-
-    def _scale_lr(self, worker: int, factor: float) -> None:
-        if self.lr_factors is None:
-            self.lr_factors = np.ones(self.n)
-        self.lr_factors[worker] = factor
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Return where a shard is in the parts of `x`."""

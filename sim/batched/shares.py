@@ -281,8 +281,6 @@ class Shares:
         """Called once a worker's ``x`` has been combined, copied from a share, or reset."""
         self.begin_again: Callable[[program.Keep | program.Start], None] | None = None
         """Executes checkpoints and restarts of workers, if they can restart."""
-        self.scale_lr: Callable[[int, float], None] | None = None
-        """Sets the factor of a worker's learning rate, if that changes."""
 
     def carry_out_level(self, level: program.Level) -> list[int]:
         """Execute a level's operations after its steps; see `carry_out`."""
@@ -290,10 +288,6 @@ class Shares:
         is_whole = not (level.rare or self._rooms or level.rows[:, 2].any())
         if whole is None or not is_whole or self.refreshed is not None:
             return self.carry_out(level.operations)
-        scales = level.rows[:, 0] == program.SCALE_LR
-        for worker, factor in zip(level.rows[scales, 1], level.fractions[scales], strict=True):
-            assert self.scale_lr is not None
-            self.scale_lr(worker, factor)
         if len(level.rows):
             whole.carry_out(level.rows, level.fractions)
         return []
@@ -316,9 +310,6 @@ class Shares:
                     self._combine(operation)
                 case program.Exchange():
                     self._exchange(operation)
-                case program.ScaleLr(worker, factor):
-                    assert self.scale_lr is not None
-                    self.scale_lr(worker, factor)
                 case program.Keep() | program.Start():
                     assert self.begin_again is not None
                     self.begin_again(operation)

@@ -303,7 +303,7 @@ class FuzzSwarm:
     def refused(self, worker: Worker) -> None:
         raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 
-    def step(self, worker: int, step: int) -> None:
+    def step(self, worker: int, step: int, rate: float | None) -> None:
         peer = self.peers[self.fleet.workers[worker].id]
         self.steps += 1
         self._made.train(peer)

@@ -195,11 +195,11 @@ class Fleet:
             # Its weight is burned, as in a live peer.
             self.leave(worker, burn=True)
             return False
+        rate = None
         if self._plan.lr_factor is not None:
             known = worker.protocol.state.swarm_steps
-            worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
-            self.program.scale_lr(worker.index, worker.lr_factor)
-        self.values.step(worker.index, worker.steps)
+            rate = worker.lr_factor = self._plan.lr_factor(worker.steps, known, self.clock.now)
+        self.values.step(worker.index, worker.steps, rate)
         if self._compute is not None and not self._compute(worker):
             self.leave(worker, burn=True)
         if worker.finished:

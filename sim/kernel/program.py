@@ -23,9 +23,9 @@ from .faults.forgeries import Forgery
 
 __all__ = [
     *("Combine", "Cut", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
-    *("Program", "Release", "ScaleLr", "Slot", "Snapshot", "Start"),
+    *("Program", "Release", "Slot", "Snapshot", "Start"),
     "levels_of",
-    *("MIX", "RELEASE", "SCALE_LR", "SNAPSHOT", "WHOLE"),
+    *("MIX", "RELEASE", "SNAPSHOT", "WHOLE"),
 ]
 
 
@@ -121,22 +121,14 @@ class Start(NamedTuple):
     kept: bool
 
 
-class ScaleLr(NamedTuple):
-    """Set the factor of a worker's learning rate from its next step on."""
-
-    worker: int
-    factor: float
-
-
-Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start | ScaleLr
+Operation = Snapshot | Forge | Mix | Combine | Exchange | Release | Keep | Start
 
 
 # Kinds of operations in the columns of a `Level`, as in those of the fast path.
 SNAPSHOT: Final = 0
 MIX: Final = 1
 RELEASE: Final = 2
-SCALE_LR: Final = 3
-_RARE: Final = 4
+_RARE: Final = 3
 
 WHOLE: Final = Cut(X)
 """A whole vector as it is, as in most shares."""
@@ -148,11 +140,12 @@ class Level:
 
     workers: list[int] = field(default_factory=list)  # workers that take a step, each once
     steps: list[int] = field(default_factory=list)  # number of each worker's step, counted from 0
+    rates: list[float] | None = None  # factor of each learning rate; None if it stays
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """Operations in order, axes ``(operation, 5)``: kind, worker, number of the cut, slot and id of
     the snapshot; 0 for what an operation does not have."""
     fractions: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Fraction of each mix, or the factor of a learning rate."""
+    """Fraction of each mix."""
     cuts: Sequence[Cut] = (WHOLE,)  # cuts by number; the first is `WHOLE`
     rare: Mapping[int, Operation] = field(default_factory=dict)
     """Operations of other kinds, by their position in *rows*."""
@@ -169,8 +162,6 @@ class Level:
                 found.append(Mix(worker, slot, fraction))
             elif kind == RELEASE:
                 found.append(Release(slot))
-            elif kind == SCALE_LR:
-                found.append(ScaleLr(worker, fraction))
             else:
                 found.append(self.rare[at])
         return found
@@ -178,6 +169,7 @@ class Level:
 
 def levels_of(
     steps: NDArray[np.int64],
+    rates: NDArray[np.float64] | None,
     rows: NDArray[np.int64],
     levels: NDArray[np.int64],
     fractions: NDArray[np.float64],
@@ -189,6 +181,7 @@ def levels_of(
 
     Args:
         steps: Axes ``(step, 3)``: worker, level, number among the worker's own.
+        rates: Factor of the learning rate of each step, or None.
         rows: Operations, see `Level.rows`; so are *fractions*, *cuts* and *rare*.
         levels: Level of each operation.
     """
@@ -206,6 +199,7 @@ def levels_of(
             Level(
                 steps[taken, 0].tolist(),
                 steps[taken, 2].tolist(),
+                None if rates is None else rates[taken].tolist(),
                 rows[done],
                 fractions[done],
                 cuts,
@@ -231,6 +225,7 @@ class Program:
         """Return the window's levels, in order, and begin another window."""
         levels = levels_of(
             np.array(self._steps, np.int64).reshape(-1, 3),
+            np.array(self._rates, np.float64) if self._rates else None,
             np.array(self._rows, np.int64).reshape(-1, 5),
             np.array(self._levels, np.int64),
             np.array(self._fractions, np.float64),
@@ -242,6 +237,7 @@ class Program:
 
     def _begin_window(self) -> None:
         self._steps: list[int] = []
+        self._rates: list[float] = []
         self._rows: list[int] = []
         self._levels: list[int] = []
         self._fractions: list[float] = []
@@ -267,10 +263,13 @@ class Program:
         self._rare[len(self._levels)] = operation
         self._add(level, _RARE)
 
-    def step(self, worker: int, step: int) -> None:
+    def step(self, worker: int, step: int, rate: float | None) -> None:
+        """Take an optimizer step, with this factor of the learning rate if that changes."""
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
         self._steps += (worker, level, step)
+        if rate is not None:
+            self._rates.append(rate)
         self.steps += 1
 
     def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
@@ -339,10 +338,6 @@ class Program:
 
     def start(self, worker: int, *, kept: bool) -> None:
         self._add_rare(self._row_levels[worker], Start(worker, kept))
-
-    def scale_lr(self, worker: int, factor: float) -> None:
-        """Set the factor of a worker's learning rate from its next step on."""
-        self._add(self._row_levels[worker], SCALE_LR, worker, fraction=factor)
 
     def let_go(self, slot: Slot) -> None:
         """Remove one reader; the last one frees the slot."""

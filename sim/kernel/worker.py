@@ -190,8 +190,8 @@ class Values(Structural):
 
     steps: int
 
-    def step(self, worker: int, step: int) -> None:
-        """Take an optimizer step of a worker."""
+    def step(self, worker: int, step: int, rate: float | None) -> None:
+        """Take an optimizer step of a worker; *rate* is a factor of its learning rate."""
 
     def keep(self, worker: int) -> None:
         """Keep a worker's values, as a checkpoint does."""

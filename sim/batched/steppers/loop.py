@@ -90,7 +90,8 @@ class LoopStepper:
 
     def _take(self, level: Level, at: int, failed: list[int]) -> None:
         worker, step = level.workers[at], level.steps[at]
-        if not self.trainer(worker).step(self._batches.one(worker, step)):
+        rate = None if level.rates is None else level.rates[at]
+        if not self.trainer(worker).step(self._batches.one(worker, step), rate):
             failed.append(worker)
 
     def trainer(self, worker: int) -> "Trainer":
@@ -122,11 +123,14 @@ class Trainer:
         self.optimizer = self.task.make_optimizer(parameters, lr)
         self._full_rates = FullRates(self.optimizer)
 
-    def step(self, batch: Batch) -> bool:
-        """Take a step; return True if loss and values are finite after it."""
-        factors = self._rows.lr_factors
-        if factors is not None:
-            self._full_rates.scale(float(factors[self._worker]))
+    def step(self, batch: Batch, rate: float | None = None) -> bool:
+        """Take a step, with this factor of the learning rate if that changes.
+
+        Returns:
+            True if loss and values are finite after it.
+        """
+        if rate is not None:
+            self._full_rates.scale(rate)
         loss = self.task.batch_loss(self.module, batch)
         self.task.backward(loss)
         self.optimizer.step()

@@ -14,7 +14,7 @@ from ..batches import Ints
 from .stepper import Memory
 
 __all__ = [
-    *("Chosen", "Slopes", "StackedAdam", "StackedOptimizer", "StackedSGD"),
+    *("Chosen", "Rates", "Slopes", "StackedAdam", "StackedOptimizer", "StackedSGD"),
     *("put_rows", "stacked_optimizer", "take_rows"),
 ]
 

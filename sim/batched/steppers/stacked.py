@@ -14,7 +14,7 @@ from ...kernel.program import Level
 from ..batches import Batches, Ints
 from ..parameters import CPU, ParameterMatrix
 from .loop import has_hooks
-from .optimizers import Slopes, put_rows, stacked_optimizer, take_rows
+from .optimizers import Rates, Slopes, put_rows, stacked_optimizer, take_rows
 
 __all__ = ["LANES", "Gradient", "Group", "StackedStepper", "why_not_stacked", "why_unpaired"]
 
@@ -88,6 +88,7 @@ class StackedStepper:
     def take(self, level: Level) -> list[int]:
         by_worker = np.argsort(level.workers)
         workers, steps = (np.array(column)[by_worker] for column in (level.workers, level.steps))
+        rates = np.ones(len(workers)) if level.rates is None else np.array(level.rates)[by_worker]
         # If the data does not divide evenly, small parts may have batches of different sizes.
         sizes = self._batches.sizes(workers)
         groups: list[Ints] = []
@@ -99,14 +100,15 @@ class StackedStepper:
             each = LANES * -(-at_most // LANES)
             groups += np.split(alike, range(each, len(alike), each))
         self._rows.threads.share(
-            lambda part: failed.extend(self._take_group(workers[part], steps[part])), groups
+            lambda part: failed.extend(self._take_group(workers[part], steps[part], rates[part])),
+            groups,
         )
         return failed
 
     def check(self) -> None:
         self.gradient.check()
 
-    def _take_group(self, workers: Ints, steps: Ints) -> list[int]:
+    def _take_group(self, workers: Ints, steps: Ints, rates: Rates) -> list[int]:
         n = len(workers)
         samples = self._batches.indices(workers, steps)
         form = (side[: samples.shape[1]] for side in self._batches.tensors)
@@ -115,7 +117,7 @@ class StackedStepper:
         if missing := -n % every:
             # The last worker is repeated.
             at = np.r_[:n, [-1] * missing]
-            workers, steps, samples = workers[at], steps[at], samples[at]
+            workers, steps, rates, samples = workers[at], steps[at], rates[at], samples[at]
 
         rows, x = self._rows, self._rows.x[0]
         # A range of workers is not copied.
@@ -126,7 +128,6 @@ class StackedStepper:
         inputs, targets = self._batches.stacked(samples)
         with torch.no_grad():
             slopes, losses = self.gradient(Group(values, locals, inputs, targets, workers, steps))
-            rates = np.ones(len(workers)) if rows.lr_factors is None else rows.lr_factors[workers]
             self.memory.update(values, slopes, chosen, rates)
             put_rows(x, chosen, values)
             for part, written in zip(rows.locals, locals, strict=True):

@@ -122,8 +122,8 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
     if slow.run(until_s, steps_max) != came or slow.now != fast.now:
         raise ScheduleMismatchError(f"at {fast.now} s, the protocols are at {slow.now} s")
     for number, (ours, theirs) in enumerate(zip(fast.take(), slow.program.take(), strict=True)):
-        for name in ("workers", "steps", "operations"):
-            pairs = zip_longest(getattr(ours, name), getattr(theirs, name))
+        for name in ("workers", "steps", "rates", "operations"):
+            pairs = zip_longest(getattr(ours, name) or (), getattr(theirs, name) or ())
             for at, (one, other) in enumerate(pairs):
                 if one != other:
                     raise ScheduleMismatchError(

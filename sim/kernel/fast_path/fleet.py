@@ -23,7 +23,7 @@ from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
-from ..program import SCALE_LR, SNAPSHOT, WHOLE, Cut, Level, levels_of
+from ..program import SNAPSHOT, WHOLE, Cut, Level, levels_of
 from .decisions import tables
 from .decisions.tables import Tables
 
@@ -138,14 +138,11 @@ class FastFleet:
         cuts = (WHOLE,) if cut == WHOLE else (WHOLE, cut)
         rows = operations[:, [0, 1, 2, 3, 5]]
         rows[:, 2] = np.where(rows[:, 0] == SNAPSHOT, len(cuts) - 1, 0)
-        rows[rows[:, 0] == SCALE_LR, 3] = 0
-        levels = levels_of(
-            t.step_rows[: 3 * n_steps].reshape(-1, 3),
-            rows,
-            operations[:, 2],
-            self._with_lr(operations, t.fractions[:n]),
-            cuts=cuts,
-        )
+        steps, rates = t.step_rows[: 4 * n_steps].reshape(-1, 4), None
+        if self.plan.lr_factor is not None:
+            given = *steps[:, 2:].T.tolist(), t.step_times[:n_steps].tolist()
+            rates = np.array([*map(self.plan.lr_factor, *given)])
+        levels = levels_of(steps, rates, rows, operations[:, 2], t.fractions[:n], cuts=cuts)
         totals["n_steps"] = totals["n_operations"] = 0
         totals["window"] += 1
         t.workers["level"] = 0
@@ -153,18 +150,6 @@ class FastFleet:
 
     def _total(self, name: str) -> int:
         return int(self._tables.totals[name][0])
-
-    def _with_lr(
-        self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Replace the times at which learning rates change by their factors."""
-        factor = self.plan.lr_factor
-        if factor is None:
-            return fractions
-        found, at = fractions.copy(), np.flatnonzero(operations[:, 0] == SCALE_LR)
-        given = *operations[at, 3:5].T.tolist(), fractions[at].tolist()
-        found[at] = [*map(factor, *given)]
-        return found
 
     def _supply(self, worker: int) -> None:
         """Draw more random words for a worker, and the durations of its next steps."""
@@ -188,8 +173,9 @@ class FastFleet:
     def _grow(self) -> None:
         """Double the tables of buffers and of the window that are full."""
         t, changes = self._tables, dict[str, Any]()
-        if 3 * self._total("n_steps") >= len(t.step_rows):
+        if self._total("n_steps") >= len(t.step_times):
             changes["step_rows"] = _doubled(t.step_rows)
+            changes["step_times"] = _doubled(t.step_times)
         if self._total("n_operations") + tables.OPERATIONS_MAX > len(t.fractions):
             changes["operation_rows"] = _doubled(t.operation_rows)
             changes["fractions"] = _doubled(t.fractions)
@@ -238,7 +224,8 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         durations=np.zeros((n, n_durations)),
         buffers=np.zeros(_BUFFERS_MIN, tables.BUFFER),
         free_buffers=np.arange(_BUFFERS_MIN),
-        step_rows=np.zeros(3 * _ROWS_MIN, np.int64),
+        step_rows=np.zeros(4 * _ROWS_MIN, np.int64),
+        step_times=np.zeros(_ROWS_MIN),
         operation_rows=np.zeros(6 * _ROWS_MIN, np.int64),
         fractions=np.zeros(_ROWS_MIN),
         offsets=offsets,
@@ -259,7 +246,6 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
         steps_each=_NO_STEPS if plan.steps is None else plan.steps,
         steps_total=_NO_STEPS if plan.steps_total is None else plan.steps_total,
         exchange_s=float(plan.exchange_s),
-        scales_lr=int(plan.lr_factor is not None),
         period=topology.period or 1,
         **_sizes(plan),
     )

@@ -23,8 +23,8 @@ both = pytest.mark.parametrize(
 def windows(n: int = 3) -> Iterator[Window]:
     program = Program(3)
     for number in range(n):
-        program.step(2, number)
-        program.step(0, 5)
+        program.step(2, number, None)
+        program.step(0, 5, None)
         one = program.snapshot(2, Cut("x", Form(), number), 40)
         other = program.snapshot(0, Cut("out/0", Form("int8")), 2**40)
         program.mix(0, one, 0.1 + number)

@@ -11,8 +11,8 @@ def test_steps_of_different_workers_share_a_level() -> None:
     program = Program(3)
     slot = program.snapshot(0, X, 1)
     program.mix(1, slot, 0.5)
-    program.step(2, 0)
-    program.step(0, 0)
+    program.step(2, 0, None)
+    program.step(0, 0, None)
     program.let_go(slot)
     first, second = program.take()
     assert (first.workers, second.workers) == ([], [2, 0])
@@ -32,7 +32,7 @@ def test_levels_compute_the_same_numbers_as_the_schedule() -> None:
             worker = rng.randrange(n)
             what = rng.random()
             if what < 0.5:
-                program.step(worker, count)
+                program.step(worker, count, None)
                 direct[worker] = direct[worker] * 1.5 + 1
             elif what < 0.7:
                 slot = program.snapshot(worker, X, count)

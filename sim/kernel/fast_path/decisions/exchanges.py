@@ -138,7 +138,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
 def _step_requirement(t: Tables, worker: int) -> int:
     """Return why a worker's step cannot be decided here and now; `OVER` if it can."""
     totals, me = t.totals[0], t.workers[worker]
-    if 3 * totals.n_steps >= len(t.step_rows) or not has_buffer(t, worker):
+    if totals.n_steps >= len(t.step_times) or not has_buffer(t, worker):
         return FULL
     n_durations = t.durations.shape[1]
     if (

@@ -4,7 +4,7 @@ The levels and slots are those of `rumor.sim.kernel.program`. Slots are in *buff
 reused once they have no readers.
 """
 
-from ...program import MIX, RELEASE, SCALE_LR, SNAPSHOT
+from ...program import MIX, RELEASE, SNAPSHOT
 from ..compiler import compiled
 from .tables import Tables
 
@@ -15,13 +15,13 @@ __all__ = ["decref", "has_buffer", "incref", "mix", "note_step", "snapshot"]
 def note_step(t: Tables, worker: int) -> None:
     """Add an optimizer step of a worker. Mirrors `Program.step`."""
     totals, me = t.totals[0], t.workers[worker]
-    if t.scales_lr == 1:
-        _note(t, SCALE_LR, worker, me.level, me.steps, me.known_steps, 0, totals.now_s)
     me.level += 1
-    at = 3 * totals.n_steps
+    t.step_times[totals.n_steps] = totals.now_s
+    at = 4 * totals.n_steps
     t.step_rows[at] = worker
     t.step_rows[at + 1] = me.level
     t.step_rows[at + 2] = me.steps
+    t.step_rows[at + 3] = me.known_steps
     totals.n_steps += 1
     totals.steps += 1
     me.steps += 1

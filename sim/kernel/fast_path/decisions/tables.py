@@ -203,11 +203,12 @@ class Tables(NamedTuple):
     durations: Any  # durations of the next steps, seconds, axes ``(worker, step % durations_each)``
     buffers: Any  # slots, reused: records of `BUFFER`, axis ``buffer``
     free_buffers: Any  # a ring, so that a buffer rests for as long as possible
-    step_rows: Any  # this window's steps in order: worker, level, number
-    # This window's operations: kind, worker, level, slot, buffer, id of the snapshot. If a learning
-    # rate changes: kind, worker, level, then the worker's steps and those of all that it knows of.
+    # This window's steps in order: worker, level, number, steps of all workers that it knows of.
+    step_rows: Any
+    step_times: Any  # virtual time of each
+    # This window's operations: kind, worker, level, slot, buffer, id of the snapshot.
     operation_rows: Any
-    fractions: Any  # of each mix, or the time at which a learning rate changes
+    fractions: Any  # of each mix
     offsets: Any  # start of a worker's neighbors in a round: row ``worker * period + round``
     neighbors: Any  # edges
 
@@ -226,7 +227,6 @@ class Tables(NamedTuple):
     steps_each: int
     steps_total: int  # of all workers; then each stops at the end of its current one
     exchange_s: float  # how much each push, and each mix, extends a worker's next step
-    scales_lr: int  # 1 if the learning rate changes during training
     period: int
     push_bytes: int
     ack_bytes: int
