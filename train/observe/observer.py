@@ -67,97 +67,6 @@ _WINDOW_S: Final = 5.0
 _RECENT_MAX: Final = 256
 
 
-class _Answers:
-    """Recent answers of one incarnation of one peer."""
-
-    def __init__(self) -> None:
-        self.status: Status
-        self.model = (b"", b"")
-        """Hashes of its swarm's first model, empty while it seeks one, and of its schema."""
-        self.answered_s = -math.inf
-        """Arrival time of `status`, the last answer, on the observer's clock."""
-        self.event = 0
-        """Number of the last event that the peer has reported."""
-        self.table: tuple[Sighting, ...] = ()
-        """Its last complete list of other members, which arrived at `listed_s`."""
-        self.listed_s = -math.inf
-        # Counts by name, those of a link by its peer and direction, at times of the peer's clock.
-        self._recent: deque[tuple[float, dict[Any, float]]] = deque(maxlen=_RECENT_MAX)
-
-    def add(self, status: Status, now: float) -> None:
-        # An answer by another of its addresses may overtake an earlier one.
-        if self._recent and status.uptime_s <= self.status.uptime_s:
-            return
-        self.status, self.answered_s = status, now
-        counts: dict[Any, float] = {**dict(status.figures), "step": status.me.step}
-        for link in status.links:
-            counts[link.peer, "out"] = link.bytes_sent
-            counts[link.peer, "in"] = link.bytes_received
-        self._recent.append((status.uptime_s, counts))
-        # The first answer kept lies at least this far back, if any does.
-        while len(self._recent) > 2 and status.uptime_s - self._recent[1][0] >= _WINDOW_S:
-            self._recent.popleft()
-
-    def rate(self, count: Any) -> float | None:
-        """Return the growth of a count per second; None after a single answer."""
-        (since_s, first), (until_s, last) = self._recent[0], self._recent[-1]
-        if since_s == until_s or count not in first or count not in last:
-            return None
-        # A value that decreases is not a count: its sender is wrong, or has lost its state.
-        return max(0.0, (last[count] - first[count]) / (until_s - since_s))
-
-    def staleness(self) -> float | None:
-        """Return the mean over the recently mixed shares, or over all if there are none."""
-        count, behind = self.rate("mixed"), self.rate("staleness_steps_sum")
-        if not count or behind is None:
-            totals = self._recent[-1][1]
-            count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
-        return None if not count or behind is None else max(0.0, float(behind / count))
-
-    def forget_rates(self) -> None:
-        """Tell no rates until another answer has arrived."""
-        self._recent = deque([self._recent[-1]], _RECENT_MAX)
-
-    def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
-        """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
-        status, own = self.status, _entry(self.status.me)
-        others, state, step = others or own, own.state, own.step
-        if not is_there:
-            # Others may still hear from a member that only this observer cannot reach.
-            state = others.state if others.state in {"suspected", *GONE} else "silent"
-            step = max(step, others.step)
-        elif others.state in ("suspected", "dead") and others.incarnation == own.incarnation:
-            # The path between them is broken, or so slow that they have given up on it.
-            state = "cut off"
-        elif status.awaits and state == "training":
-            state = "waiting"
-        return replace(
-            own,
-            state=state,
-            source="self" if is_there else "others",
-            step=step,
-            steps_s=self.rate("step"),
-            figures=_figures(status.figures),
-            staleness_mean=self.staleness(),
-            reasons=status.reasons,
-            bytes_out_s=self.rate("bytes_sent"),
-            bytes_in_s=self.rate("bytes_received"),
-            uptime_s=status.uptime_s,
-            silent_s=max(0.0, now - self.answered_s),
-            awaits=status.awaits,
-            suspected_by=others.suspected_by,
-            dead_by=others.dead_by,
-            settings=dict(status.settings),
-        )
-
-    def links(self) -> Iterator[LinkView]:
-        for link in self.status.links:
-            sent_s, received_s = self.rate((link.peer, "out")), self.rate((link.peer, "in"))
-            yield LinkView(
-                source=self.status.me.id, status=link, bytes_out_s=sent_s, bytes_in_s=received_s
-            )
-
-
 def _entry(member: Member) -> PeerView:
     """Return a member as its entry in a member table describes it."""
     return PeerView(
@@ -203,22 +112,33 @@ def _reported(sightings: Sequence[Sighting]) -> PeerView:
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """A member, or an address, to query; the rest of this poll, and its answers so far."""
+    """A member to query, or a given address; the rest of this poll, and its answers so far."""
 
     places: tuple[str, ...]
     """Addresses, tried in turn; the first that answers is kept."""
-    asker: str
-    """Name of the observer toward this target alone, so that it cannot answer for another."""
     id: PeerId = ""
-    """Id of the expected peer; empty for any."""
-    answers: _Answers | None = None
-    misses: int = 0
+    """Empty for a given address."""
+    misses: int = 1
     """Number of queries in a row without an answer, with that of this poll, and at most two as long
     as others believe it alive; a poll waits only for targets with one."""
     is_sent: bool = False
     wants_members: bool = False
     pages: list[Sighting] = field(default_factory=list)
     """Its list of other members, as far as it has arrived."""
+    status: Status | None = None
+    """The last answer of its latest incarnation, which arrived at `answered_s`."""
+    model: tuple[bytes, bytes] = (b"", b"")
+    """Hashes of its swarm's first model, empty while it seeks one, and of its schema."""
+    answered_s: float = -math.inf
+    event: int = 0
+    """Number of the last event that the incarnation has reported."""
+    table: tuple[Sighting, ...] = ()
+    """Its last complete list of other members, which arrived at `listed_s`."""
+    listed_s: float = -math.inf
+    recent: deque[tuple[float, dict[Any, float]]] = field(
+        default_factory=lambda: deque(maxlen=_RECENT_MAX)
+    )
+    """Counts by name, those of a link by its peer and direction, at times of the peer's clock."""
 
     @property
     def last(self) -> PeerId:
@@ -227,7 +147,83 @@ class _Target:
 
     def put_first(self, places: Sequence[str]) -> None:
         others = (place for place in self.places if place not in places)
-        self.places = (*places, *others)[: max(_PLACES_MAX, len(self.places))]
+        self.places = (*places, *others)[:_PLACES_MAX]
+
+    def add(self, status: Status, now: float) -> bool:
+        """Record an answer; return False if it is one of an earlier incarnation."""
+        before = self.status
+        if before is not None and before.me.incarnation > status.me.incarnation:
+            return False
+        if before is None or before.me.incarnation < status.me.incarnation:
+            self.event, self.table, self.listed_s = 0, (), -math.inf
+            self.recent.clear()
+        # An answer by another of its addresses may overtake an earlier one.
+        elif status.uptime_s <= before.uptime_s:
+            return True
+        self.status, self.answered_s = status, now
+        counts: dict[Any, float] = {**dict(status.figures), "step": status.me.step}
+        for link in status.links:
+            counts[link.peer, "out"] = link.bytes_sent
+            counts[link.peer, "in"] = link.bytes_received
+        self.recent.append((status.uptime_s, counts))
+        # The first answer kept lies at least this far back, if any does.
+        while len(self.recent) > 2 and status.uptime_s - self.recent[1][0] >= _WINDOW_S:
+            self.recent.popleft()
+        return True
+
+    def rate(self, count: Any) -> float | None:
+        """Return the growth of a count per second; None after a single answer, and in silence."""
+        (since_s, first), (until_s, last) = self.recent[0], self.recent[-1]
+        if self.misses > 1 or since_s == until_s or count not in first or count not in last:
+            return None
+        # A value that decreases is not a count: its sender is wrong, or has lost its state.
+        return max(0.0, (last[count] - first[count]) / (until_s - since_s))
+
+    def staleness(self) -> float | None:
+        """Return the mean over the recently mixed shares, or over all if there are none."""
+        count, behind = self.rate("mixed"), self.rate("staleness_steps_sum")
+        if not count or behind is None:
+            totals = self.recent[-1][1]
+            count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
+        return None if not count or behind is None else max(0.0, float(behind / count))
+
+    def view(self, others: PeerView | None, now: float) -> PeerView:
+        """Summarize the peer by its own report, and if it is silent by that of the others."""
+        assert self.status is not None
+        status, own, is_there = self.status, _entry(self.status.me), self.misses <= 1
+        others, state, step = others or own, own.state, own.step
+        if not is_there:
+            # Others may still hear from a member that only this observer cannot reach.
+            state = others.state if others.state in {"suspected", *GONE} else "silent"
+            step = max(step, others.step)
+        elif others.state in ("suspected", "dead") and others.incarnation == own.incarnation:
+            # The path between them is broken, or so slow that they have given up on it.
+            state = "cut off"
+        elif status.awaits and state == "training":
+            state = "waiting"
+        return replace(
+            own,
+            state=state,
+            source="self" if is_there else "others",
+            step=step,
+            steps_s=self.rate("step"),
+            figures=_figures(status.figures),
+            staleness_mean=self.staleness(),
+            reasons=status.reasons,
+            bytes_out_s=self.rate("bytes_sent"),
+            bytes_in_s=self.rate("bytes_received"),
+            uptime_s=status.uptime_s,
+            silent_s=max(0.0, now - self.answered_s),
+            awaits=status.awaits,
+            suspected_by=others.suspected_by,
+            dead_by=others.dead_by,
+            settings=dict(status.settings),
+        )
+
+    def links(self) -> Iterator[LinkView]:
+        for link in self.status.links if self.status is not None else ():
+            sent_s, received_s = self.rate((link.peer, "out")), self.rate((link.peer, "in"))
+            yield LinkView(source=self.id, status=link, bytes_out_s=sent_s, bytes_in_s=received_s)
 
 
 class Observer:
@@ -251,13 +247,12 @@ class Observer:
             raise ConfigError("an observer needs the address of a member")
         self._clock, self._keyring = clock, keyring
         # With keys, an address becomes one place per machine of the roster.
-        self._seeds = [tuple(with_keys([parse_address(each)], keyring)) for each in seeds]
+        self._seeds = [_Target(tuple(with_keys([parse_address(e)], keyring))) for e in seeds]
         allow_more_files()
         self._transport = Transport(None, keyring=keyring)
-        self._targets: list[_Target] = []
+        self._name = asker_name(keyring)
+        self._targets: dict[PeerId, _Target] = {}
         self._dialled: set[str] = set()
-        for places in self._seeds:
-            self._add(places)
         self._events = _Events()
         self._turn = 0
         self._model = (b"", b"")
@@ -283,10 +278,13 @@ class Observer:
         # The very first answer may need a name to be resolved and a handshake.
         give_up_s = self._clock() + (timeout_s if self._model[1] else max(timeout_s, 5.0))
         while True:
-            for target in self._targets:
+            known = [*self._targets.values()]
+            # A returned or new peer may listen at one of the given addresses.
+            is_missing = not known or any(target.misses > 1 for target in known)
+            for target in [*known, *(self._seeds if is_missing else ())]:
                 target.is_sent = target.is_sent or self._send(target)
             # If no member answered the last poll, one answer is enough.
-            misses = {target.misses for target in self._targets}
+            misses = {target.misses for target in known}
             is_done = 0 in misses and 1 not in misses
             if is_done or (rest_s := give_up_s - self._clock()) <= 0:
                 break
@@ -294,57 +292,42 @@ class Observer:
                 self._take(received)
         self._choose_model()
         if not self._model[1]:
-            raise TransportError(why_silent(self._transport, self._seeds[0]))
+            raise TransportError(why_silent(self._transport, self._seeds[0].places))
         if 0 in misses:
             self._forget_gone()
         return self._view(self._reports())
 
     def probe(self, member: PeerView) -> Probe:
         """Return a probe of a member that has answered the last poll, at its address."""
-        target = self._target_of(member.id)
+        target = self._targets.get(member.id)
         if target is not None and target.misses:
             raise TransportError("it does not answer")
         return Probe(target.places[0] if target else member.address, keyring=self._keyring)
 
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
         """Send *body* to a member at all its addresses without waiting; return True if sent."""
-        if (target := self._target_of(id)) is None:
+        if (target := self._targets.get(id)) is None:
             return False
         ends: dict[str, Any] = {"destination": id, "destination_incarnation": incarnation}
         swarm, schema = self._model
-        parts = encode(question(target.asker, body, schema, swarm=swarm, **ends))
+        parts = encode(question(self._name, body, schema, swarm=swarm, **ends))
         return any([self._transport.greet(place, parts) for place in target.places])
 
-    def _target_of(self, id: PeerId) -> _Target | None:
-        return next((target for target in self._targets if target.id == id), None)
-
     def _begin(self) -> None:
-        if all(target.misses for target in self._targets):
-            # A returned or new peer may listen at one of the given addresses.
-            known = {place for target in self._targets for place in target.places}
-            for places in self._seeds:
-                if not known & {*places}:
-                    self._add(places)
         self._turn += 1
         turns = math.ceil(len(self._targets) / _TELLERS)
-        for number, target in enumerate(self._targets):
+        for number, target in enumerate([*self._targets.values(), *self._seeds]):
             target.misses += 1
-            if target.misses > 1 and target.answers is not None:
-                target.answers.forget_rates()
             target.is_sent, target.pages = False, []
-            target.wants_members = (number + self._turn) % turns == 0
-
-    def _add(self, places: tuple[str, ...]) -> _Target:
-        self._targets.append(_Target(places, asker_name(self._keyring)))
-        return self._targets[-1]
+            target.wants_members = not target.id or (number + self._turn) % turns == 0
 
     def _send(self, target: _Target) -> bool:
         body = Inquire(
-            events_after=0 if target.answers is None else target.answers.event,
+            events_after=target.event,
             members=target.wants_members,
             members_after=target.last,
         )
-        parts = encode(question(target.asker, body))
+        parts = encode(question(self._name, body))
         self._dialled.update(target.places)
         sent = (self._transport.greet(place, parts) for place in target.places)
         # A silent peer may be reachable only at another of its addresses.
@@ -360,47 +343,37 @@ class Observer:
         except RemoteProtocolError:
             return
         source, key = envelope.source, received.key
-        target = next((t for t in self._targets if t.asker == envelope.destination), None)
-        if target is None or (key and not self._transport.may_speak_as(key, source)):
+        if envelope.destination != self._name or (
+            key and not self._transport.may_speak_as(key, source)
+        ):
             return
-        if not isinstance(status := envelope.body, Status):
-            # A Byzantine peer must not report for another peer that it has stopped.
-            if source == target.id:
+        target, status = self._targets.get(source), envelope.body
+        if not isinstance(status, Status):
+            if target is not None:
                 self.answers.append(envelope)
             return
         if status.me.id != source:
             return
-        twin = self._target_of(source)
-        if twin is not None and twin is not target:
-            # Two targets are the same peer: the target that answered the last poll stays.
-            if twin.answers is not None and twin.misses <= 1:
-                self._targets.remove(target)
+        if target is None:
+            if len(self._targets) >= ASKED_MAX:
                 return
-            self._targets.remove(twin)
-            target.answers = twin.answers
-        elif twin is None:
-            # Its address may have been another peer's before.
-            target.answers = None
-        # For a name, that is the address that it stands for.
-        target.put_first([received.place])
-        target.id, target.misses = source, 0
-        self._record(target, status)
-        if target.answers is not None:
-            target.answers.model = envelope.swarm, envelope.schema
-
-    def _record(self, target: _Target, status: Status) -> None:
-        known, life = target.answers, status.me.incarnation
-        if known is None or known.status.me.incarnation < life:
-            known = target.answers = _Answers()
-        elif known.status.me.incarnation > life:
+            target = _Target((), source, is_sent=True, wants_members=True)
+            self._targets[source] = target
+        if target.misses:
+            # For a name, that is the address that it stands for.
+            target.put_first([received.place])
+        target.misses = 0
+        if not target.add(status, self._clock()):
             return
-        known.add(status, self._clock())
+        target.model = envelope.swarm, envelope.schema
         for note in status.events:
-            if note.number > known.event:
-                known.event = note.number
-                self._events.add(target.id, note, time.time() - note.ago_s)
-        if not target.wants_members:
-            return
+            if note.number > target.event:
+                target.event = note.number
+                self._events.add(source, note, time.time() - note.ago_s)
+        if target.wants_members:
+            self._take_page(target, status)
+
+    def _take_page(self, target: _Target, status: Status) -> None:
         before = target.last
         target.pages += status.members
         # Each page must start after the one before, or the pages might never end.
@@ -408,29 +381,24 @@ class Observer:
             target.is_sent, target.misses = False, 1
         else:
             target.wants_members = False
-            known.table, known.listed_s = tuple(target.pages), self._clock()
-        self._discover(status.members)
-
-    def _discover(self, told: Iterable[Sighting]) -> None:
-        known = {target.id: target for target in self._targets}
-        for sighting in told:
-            member = sighting.member
+            target.table, target.listed_s = tuple(target.pages), self._clock()
+        for sighting in status.members:
+            member, known = sighting.member, self._targets.get(sighting.member.id)
             if sighting.standing >= Standing.DEAD or not member.addresses:
                 continue
-            target = known.get(member.id)
-            if target is not None:
-                if target.misses > 1:
-                    target.put_first(member.addresses)
-                    target.misses = 2
-            elif len(self._targets) < ASKED_MAX:
-                is_first = len(self._targets) < _TELLERS
-                target = known[member.id] = self._add(member.addresses)
-                target.id, target.misses, target.wants_members = member.id, 1, is_first
+            if known is None and len(self._targets) < ASKED_MAX:
+                is_teller = len(self._targets) < _TELLERS
+                self._targets[member.id] = _Target(
+                    member.addresses, member.id, wants_members=is_teller
+                )
+            elif known is not None and known.misses > 1:
+                known.put_first(member.addresses)
+                known.misses = 2
 
     def _forget_gone(self) -> None:
         """Stop querying members that have long been silent and that no other believes alive."""
-        self._targets = [target for target in self._targets if target.misses < _MISSES_MAX]
-        used = {place for target in self._targets for place in target.places}
+        self._targets = {id: t for id, t in self._targets.items() if t.misses < _MISSES_MAX}
+        used = {place for target in self._targets.values() for place in target.places}
         for place in self._dialled - used:
             # The connection stays open if anything arrived since the last call.
             self._transport.dismiss(place)
@@ -440,8 +408,8 @@ class Observer:
     def _choose_model(self) -> None:
         """Find the swarm and the model of most members that answered this poll."""
         # Others, such as a peer that was just restarted, may be in a swarm of their own or in none.
-        known, there = self._model, [t.answers for t in self._targets if not t.misses]
-        models = Counter(each.model for each in there if each is not None)
+        known = self._model
+        models = Counter(each.model for each in self._targets.values() if not each.misses)
         if found := [model for model in models if model[0] or not known[0]]:
             self._model = max(found, key=lambda m: (bool(m[0]), models[m], m == known))
 
@@ -449,10 +417,9 @@ class Observer:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if no peer answers any more, all lists stay valid.
-        known = {t.id: t.answers for t in self._targets if t.answers is not None}
-        newest_s = max((each.listed_s for each in known.values()), default=0.0)
-        for teller, answers in known.items():
-            for sighting in answers.table if newest_s - answers.listed_s <= _TABLE_S else ():
+        newest_s = max((each.listed_s for each in self._targets.values()), default=0.0)
+        for teller, target in self._targets.items():
+            for sighting in target.table if newest_s - target.listed_s <= _TABLE_S else ():
                 id = sighting.member.id
                 if id != teller and (id in told or len(told) < _KNOWN_MAX):
                     told.setdefault(id, []).append(sighting)
@@ -460,20 +427,20 @@ class Observer:
 
     def _view(self, others: Mapping[PeerId, PeerView]) -> SwarmView:
         now, peers = self._clock(), dict(others)
-        known = {t.id: t.answers for t in self._targets if t.answers is not None}
-        there = [target.id for target in self._targets if target.misses <= 1 and target.id in known]
-        for id, answers in known.items():
-            peers[id] = answers.view(others.get(id), now, is_there=id in there)
-        samples = [known[id].status.sample for id in there]
+        known = {id: t.status for id, t in self._targets.items() if t.status is not None}
+        for id in known:
+            peers[id] = self._targets[id].view(others.get(id), now)
+        there = [id for id in known if peers[id].source == "self"]
+        samples = [known[id].sample for id in there]
         for id, distance in zip(there, distances(samples), strict=True):
             peers[id] = replace(peers[id], distance=distance)
         return SwarmView(
             time_s=time.time(),
             swarm=self._model[0].hex(),
-            swarm_step=max((each.status.swarm_steps for each in known.values()), default=0),
-            answered=sum(not target.misses for target in self._targets),
+            swarm_step=max((each.swarm_steps for each in known.values()), default=0),
+            answered=sum(not target.misses for target in self._targets.values()),
             peers=tuple(peers[id] for id in sorted(peers)),
-            links=tuple(link for id in sorted(known) for link in known[id].links()),
+            links=tuple(link for id in sorted(known) for link in self._targets[id].links()),
             events=self._events.all(),
         )
 
