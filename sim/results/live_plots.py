@@ -18,10 +18,7 @@ Summary = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 Clock = Callable[[plots.Floats], plots.Floats]
-"""Converts seconds since the Unix epoch to places on the time axis."""
-
-# Units of the time axis; each is used from five of it on.
-_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+"""Converts seconds since the Unix epoch to seconds since training began."""
 
 # A peer was down if its own training time advances so much less than the calendar: a restarted
 # process takes longer than this to begin, and clocks differ by less.
@@ -47,22 +44,24 @@ def draw(
     """
     from matplotlib import rc_context
 
+    # A first row comes after the training that it reports.
+    begin_s = min((r[0]["unix_s"] - r[0].get("time_s", 0.0) for r in peers if r), default=0.0)
+    end_s = max((r[-1]["unix_s"] for r in peers if r), default=begin_s) - begin_s or 1.0
+
+    def clock(unix_s: plots.Floats) -> plots.Floats:
+        return unix_s - begin_s
+
     with rc_context(plots.STYLE | {"legend.fontsize": plots.STYLE["font.size"]}):
-        # A script need not report its loss or accuracy.
-        kinds = ("test_loss", "accuracy", "average_test_loss", "average_accuracy")
-        evaluated = any(_has_column(peers, kind) for kind in kinds)
-        figure = plots.new_figure(8, 8.2 if evaluated else 5.6, "constrained")
-        loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
-        clock, end, unit = _time_axis(peers)
+        figure = plots.new_figure(8, 8.2, "constrained")
+        loss, quality, consensus = panels = figure.subplots(3, 1, sharex=True)
         _draw_losses(loss, summary, peers, clock)
-        for quality in middle:
-            _draw_evaluations(quality, summary, peers, clock, end)
-        _draw_sketched(consensus, summary, peers, (clock(disagreement[0]), disagreement[1]), end)
-        consensus.set_xlabel(f"time since training began, {unit}")
+        _draw_evaluations(quality, summary, peers, clock, end_s)
+        _draw_sketched(consensus, summary, (clock(disagreement[0]), disagreement[1]), end_s)
+        consensus.set_xlabel("time since training began, s")
         consensus.xaxis.set_major_formatter("{x:g}")
-        loss.set_xlim(0, end)
-        for axes in (loss, *middle, consensus):
-            plots.mark_faults(axes, _faults_done(summary, clock, end), end, labels=axes is loss)
+        loss.set_xlim(0, end_s)
+        for axes in panels:
+            plots.mark_faults(axes, _faults_done(summary, clock, end_s), end_s, labels=axes is loss)
             if axes.get_yscale() == "log":
                 low, high = axes.get_ylim()
                 plots.plain_log_ticks(axes, high / low)
@@ -73,15 +72,6 @@ def draw(
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
-
-
-def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
-    """Return the clock, the end of the run on it, and its unit."""
-    # A first row comes after the training that it reports.
-    begin_s = min((r[0]["unix_s"] - r[0].get("time_s", 0.0) for r in peers if r), default=0.0)
-    elapsed_s = max((r[-1]["unix_s"] for r in peers if r), default=begin_s) - begin_s
-    size, unit = next((each for each in _UNITS if elapsed_s >= 5 * each[0]), _UNITS[-1])
-    return lambda unix_s: (unix_s - begin_s) / size, elapsed_s / size or 1.0, unit
 
 
 def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock) -> None:
@@ -99,45 +89,38 @@ def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: C
         values = _smooth(values)
         axes.plot(times, values, color=color, linewidth=1.5, label=f"{detail['id']}{ended}")
         shown.append(values)
-        _mark_death(axes, detail, times, values, color)
     plots.set_scale(axes, np.concatenate(shown))
     if len(peers) <= len(plots.PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
 def _draw_evaluations(
-    axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock, end: float
+    axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock, end_s: float
 ) -> None:
-    has_accuracy = _has_column(peers, "accuracy") or _has_column(peers, "average_accuracy")
     measured, own, average = "accuracy", "accuracy", "average_accuracy"
-    if not has_accuracy:
+    if not (_has_column(peers, own) or _has_column(peers, average)):
         measured, own, average = "loss", "test_loss", "average_test_loss"
         axes.set_yscale("log")
     also = ["of the average of all (black)"] if _has_column(peers, average) else []
     also += [] if summary[measured] is None else ["of the merged model"]
     axes.set_title(" and ".join([f"Held-out {measured} of each peer", *also]))
+    if not (also or _has_column(peers, own)):
+        plots.say(axes, "nothing was measured")
+        return
     axes.set_ylabel(measured)
+    line: Any = {"markersize": 3, "linewidth": 1.3}
     for index, rows in enumerate(peers):
-        color = _color(index, len(peers))
-        times, values = _column(rows, own, clock)
-        axes.plot(times, values, color=color, marker="o", markersize=3, linewidth=1.3)
-        _mark_death(axes, summary["peers_detail"][index], times, values, color)
+        axes.plot(*_column(rows, own, clock), color=_color(index, len(peers)), marker="o", **line)
         # One peer measures it; if that peer dies, another one continues.
-        times, values = _column(rows, average, clock)
-        axes.plot(times, values, color=plots.INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
+        axes.plot(*_column(rows, average, clock), color=plots.INK, marker="D", zorder=3, **line)
     if summary[measured] is not None:
-        plots.mark(axes, end, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
+        plots.mark(axes, end_s, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
 
 
 def _draw_sketched(
-    axes: "Axes",
-    summary: Summary,
-    peers: Sequence[Rows],
-    disagreement: tuple[plots.Floats, plots.Floats],
-    end: float,
+    axes: "Axes", summary: Summary, disagreement: tuple[plots.Floats, plots.Floats], end_s: float
 ) -> None:
-    width = max((len(row.get("sketch") or ()) for rows in peers for row in rows), default=0)
-    axes.set_title(f"Consensus distance, estimated from sketches of {width} numbers")
+    axes.set_title("Consensus distance, estimated from sketches")
     axes.set_ylabel("|x_i - mean| / |mean|, rms")
     axes.set_yscale("log")
     times, distances = disagreement
@@ -145,34 +128,25 @@ def _draw_sketched(
     final = summary["consensus_distance"]
     if not len(distances) and not final:
         words = "nothing was measured" if final is None else "at the end: identical"
-        plots.say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
+        plots.say(axes, words)
         return
     axes.plot(times, distances, color=plots.INK, marker="o", markersize=3, linewidth=1.3)
     if final is None:
         return
     # Peers that merge at the end come orders of magnitude closer than while they train: to
     # scale, that one point would press all others into a line.
-    floor = float(distances.min()) / 4 if len(distances) else max(final, 1e-9)
+    floor = float(distances.min()) / 4 if len(distances) else final
     text = f"at the end,\nexact: {final:.1e}" if final else "at the end:\nidentical"
-    plots.mark(axes, end, max(final, floor), text, marker="D" if final >= floor else "v", size=7)
-    axes.set_ylim(bottom=0.8 * floor)
+    plots.mark(axes, end_s, max(final, floor), text, marker="D" if final >= floor else "v", size=7)
 
 
-def _mark_death(
-    axes: "Axes", detail: Summary, times: plots.Floats, values: plots.Floats, color: Any
-) -> None:
-    """Draw a cross if a peer ended before its time."""
-    if detail["state"] != "finished" and len(times):
-        axes.plot(times[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
-
-
-def _faults_done(summary: Summary, clock: Clock, end: float) -> list[dict[str, Any]]:
+def _faults_done(summary: Summary, clock: Clock, end_s: float) -> list[dict[str, Any]]:
     """Return faults that were injected, at their places on the time axis."""
     found = []
     for fault in summary.get("faults", ()):
         if fault["done"]:
             first, last = clock(np.array([fault["done"][i]["unix_s"] for i in (0, -1)])).tolist()
-            lasting = {} if fault.get("for_s") is None else {"for_s": last - first or end}
+            lasting = {} if fault.get("for_s") is None else {"for_s": last - first or end_s}
             found.append(fault | {"at_s": first} | lasting)
     return sorted(found, key=lambda fault: fault["at_s"])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from textwrap import fill
+from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ __all__ = [
     "STYLE",
     "Floats",
     "draw",
-    "fault_labels",
     "mark",
     "mark_faults",
     "new_figure",
@@ -67,11 +66,8 @@ STYLE: Any = {
 # of ten are enough ticks.
 _LOG_FROM, _LOG_SPARSE_FROM = 8.0, 300.0
 
-# Faults nearer to one another than this part of the run share a line, or labels would overlap.
-_FAULTS_CLOSE = 0.03
-
-# Labelled lines, and letters that fit along a panel's height.
-_FAULT_LABELS_MAX, _FAULT_LETTERS_MAX = 16, 36
+# A fault nearer to the last label than this part of the run has none, or labels would overlap.
+_FAULTS_CLOSE, _FAULT_LETTERS_MAX = 0.03, 36
 
 # Kinds of faults that often last for most of a run.
 _NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
@@ -126,52 +122,30 @@ def plain_log_ticks(axes: "Axes", ratio: float) -> None:
 
 
 def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -> None:
-    """Draw a line for each fault, shade the time that one lasts, and label a few of them."""
+    """Draw a line for each fault, in order of time, shade the time that one lasts, and label
+    those that leave room for it."""
     from matplotlib.patheffects import withStroke
 
-    before = axes.get_ylim()
+    before, labelled_s = axes.get_ylim(), -end_s
     for fault in faults:
-        start_s, for_s = fault["at_s"], fault.get("for_s")
-        if for_s is not None and start_s < end_s and fault["kind"] not in _NOT_SHADED:
-            stop_s = min(start_s + for_s, end_s)
-            axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
-    found = fault_labels(faults, end_s)
-    for at_s, text in found.items():
+        at_s, for_s = fault["at_s"], fault.get("for_s")
+        if at_s > end_s:
+            break
+        if for_s is not None and fault["kind"] not in _NOT_SHADED:
+            stop_s = min(at_s + for_s, end_s)
+            axes.axvspan(at_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
         axes.axvline(at_s, color=FAULT_COLOR, linewidth=0.9, linestyle=":", zorder=1)
-        if labels and len(found) <= _FAULT_LABELS_MAX:
+        if labels and at_s - labelled_s >= _FAULTS_CLOSE * end_s:
+            labelled_s = at_s
             place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             around = [withStroke(linewidth=2, foreground="white")]
+            text = f"{fault['kind']} {fault.get('peer') or ''}"
             axes.annotate(
-                text, (at_s, 0.03), xytext=(2, 0), **place, rotation=90, ha="left", va="bottom",
-                fontsize=7.5, color=FAULT_COLOR, path_effects=around,
+                shorten(text, _FAULT_LETTERS_MAX, placeholder="…"), (at_s, 0.03), xytext=(2, 0),
+                **place, rotation=90, ha="left", va="bottom", fontsize=7.5, color=FAULT_COLOR,
+                path_effects=around,
             )  # fmt: skip
     axes.set_ylim(before)
-
-
-def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
-    """Return labels by time for faults in order of time; those close together share a line.
-
-    >>> fault_labels([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 50.0, "kind": "heal"},
-    ...               {"at_s": 50.5, "kind": "crash", "peer": 3}], 100.0)
-    {1.0: 'crash 2', 50.0: 'heal, crash 3'}
-    """
-    groups: list[list[Mapping[str, Any]]] = []
-    for fault in faults:
-        if fault["at_s"] > end_s:
-            break
-        if groups and fault["at_s"] - groups[-1][0]["at_s"] < _FAULTS_CLOSE * end_s:
-            groups[-1].append(fault)
-        else:
-            groups.append([fault])
-    return {group[0]["at_s"]: _fault_words(group) for group in groups}
-
-
-def _fault_words(group: Mappings) -> str:
-    """Return the label of faults that share a line, as exact as fits."""
-    kinds = [f"{n} {f['kind']}s" if (n := f.get("count", 1)) > 1 else f["kind"] for f in group]
-    named = [f"{k} {f['peer']}" if f.get("peer") else k for k, f in zip(kinds, group, strict=True)]
-    texts = (", ".join(named), ", ".join(kinds))
-    return next((text for text in texts if len(text) <= _FAULT_LETTERS_MAX), f"{len(group)} faults")
 
 
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))

@@ -103,7 +103,7 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("count", "distance", "words"),
     [
-        (1, 0.0, "one peer has nobody to differ from"),
+        (1, 0.0, "at the end: identical"),
         (2, 0.0, "at the end: identical"),
         (2, None, "nothing was measured"),
     ],
@@ -155,8 +155,10 @@ def test_faults_are_drawn_at_their_times_with_separate_labels(
     loss, *_ = drawn_axes(monkeypatch, [rows(60), rows(60)], faults=faults)
     labels = [text for text in loss.texts if text.get_rotation() == 90]
     texts = [label.get_text() for label in labels]
-    assert texts == ["crash peer-1, restart peer-1", "pause peer-0", "leave, crash"]
+    assert texts == ["crash peer-1", "pause peer-0", "leave a-peer-with-a-long-name"]
     assert [label.xy[0] for label in labels if isinstance(label, Annotation)] == [10, 13, 50]
+    lines = [float(np.asarray(line.get_xdata())[0]) for line in loss.lines[-5:]]
+    assert lines == [10, 11, 13, 50, 51]
     boxes = [label.get_window_extent() for label in labels]
     assert not any(one.overlaps(other) for one, other in pairwise(boxes))
     panel = loss.get_window_extent()
