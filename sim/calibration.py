@@ -12,7 +12,7 @@ import numpy as np
 
 from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import requirements_of
-from ..gossip.rules.registry import read_rule
+from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.specs.parameter import check_settings, setting
 from ..gossip.transport.addresses import is_loopback
 from ..train.storage.files import write_json
@@ -22,8 +22,7 @@ from .models.tables import as_table, from_table
 from .results.files import read_object
 from .results.live_run import LivePeer, LiveRun, Row
 
-__all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
-
+__all__ = ["Calibration", "PeerPace", "calibrate", "differences", "read_calibration"]
 
 FORMAT: Final = 1
 
@@ -203,6 +202,9 @@ _ALIKE: Final = (
     "eval_every",
 )
 
+# What a simulation is asked to repeat; a summary would show the others.
+_COMPARED: Final = ("task", "topology", "partition", "seed", "wire", "shards")
+
 
 def calibrate(
     run: LiveRun, *, network: NetworkConfig | None = None, push_mbit: float | None = None
@@ -214,15 +216,9 @@ def calibrate(
         network: Network between the peers, if it was measured.
         push_mbit: Limit of what each peer sends, Mbit/s; None for no limit.
     """
-    first = run.peers[0].options
-    settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
+    rule, settings = _settings_of(run)
     if push_mbit is not None:
         settings["push_mbit"] = push_mbit
-    rule = read_rule(
-        str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
-    )
-    # Separate from the rule, so that another p or emission can be typed in their place.
-    settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
     waits = requirements_of(rule.make()).waits
     notes = []
     if network is None:
@@ -240,6 +236,29 @@ def calibrate(
         settings=settings,
         notes=(*notes, *_notes(run)),
     )
+
+
+def differences(run: LiveRun, config: SimulationConfig) -> list[str]:
+    """Describe settings of a simulation that a live run did not have."""
+    _, was = _settings_of(run)
+    now = {name: getattr(config, name) for name in _COMPARED} | config.rule_spec.short_forms()
+    return [
+        f"{name} is {now[name]!r} in the simulation, and was {was[name]!r}"
+        for name in now
+        if name in was and was[name] != now[name]
+    ]
+
+
+def _settings_of(run: LiveRun) -> tuple[RuleSpec, dict[str, Any]]:
+    """Return the rule of a run, and its settings as fields of `SimulationConfig`."""
+    first = run.peers[0].options
+    settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
+    rule = read_rule(
+        str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
+    )
+    # Separate from the rule, so that another p or emission can be typed in their place.
+    forms = {name: value for name, value in rule.short_forms().items() if value is not None}
+    return rule, settings | forms
 
 
 class _Stretch(NamedTuple):

@@ -147,7 +147,7 @@ def simulate(
         run = _run(config)
         unwritten = _keep(run, folder, picture=own.plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
-    found = None if live is None else _compare(live, run, own)
+    found = None if live is None else _compare(live, run, own, config)
     if as_json:
         print_json(summary if found is None else summary | {"comparison": found.as_json()})
     else:
@@ -162,7 +162,10 @@ def simulate(
         raise typer.Exit(FAILED)
 
 
-def _compare(live: "LiveRun", run: "Run", own: SimulateConfig) -> "SideBySide":
+def _compare(
+    live: "LiveRun", run: "Run", own: SimulateConfig, config: SimulationConfig
+) -> "SideBySide":
+    from ...sim.calibration import differences
     from ...sim.results.compare import put_side_by_side
     from ..launch.summary import estimate
 
@@ -176,6 +179,7 @@ def _compare(live: "LiveRun", run: "Run", own: SimulateConfig) -> "SideBySide":
             target=own.time_to,
             tolerance=own.tolerance,
             live_consensus=float(distances.mean()) if len(distances) else None,
+            differences=differences(live, config),
         )
 
 

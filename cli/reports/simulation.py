@@ -85,7 +85,7 @@ def print_comparison(found: "SideBySide", console: Console) -> None:
     for figure in found.figures:
         ratio = "-" if figure.ratio is None else f"{figure.ratio:.3f}"
         both = (_with_unit(value, figure.unit) for value in (figure.live, figure.simulated))
-        agrees = figure.agrees(found.tolerance) if figure.judged else None
+        agrees = figure.agrees(found.tolerance)
         verdict = "" if agrees is None else "yes" if agrees else "NO"
         table.add_row(Text(figure.name), *both, ratio, verdict)
     console.print(table)
@@ -93,7 +93,7 @@ def print_comparison(found: "SideBySide", console: Console) -> None:
     console.print(f"Rates are of the first {found.seconds:.4g} s, in which all trained.")
     for difference in found.differences:
         console.print(Text(f"note: {difference}"), soft_wrap=True)
-    bad = [f.name for f in found.figures if f.judged and f.agrees(found.tolerance) is False]
+    bad = [f.name for f in found.figures if f.agrees(found.tolerance) is False]
     words = f"Not within {percent}: {', '.join(bad)}." if bad else f"All within {percent}."
     console.print(Text(words, style="bold"))
 

@@ -1,24 +1,17 @@
 """Compares a live run with a simulation of it, figure by figure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import shards_of
-from ...gossip.rules.registry import make_rule
-from ...topology import TopologyError, parse
 from .live_run import LiveRun
 from .run import Run
 
 __all__ = ["Figure", "SideBySide", "put_side_by_side"]
-
-_SETTINGS: Final = (
-    *("task", "rule", "topology", "p", "emission", "partition", "seed", "wire", "shards"),
-)
 
 Floats = NDArray[np.float64]
 
@@ -32,8 +25,6 @@ class Figure:
     live: float | None
     """None if the run lacks the figure or never reached it."""
     simulated: float | None
-    judged: bool = True
-    """True if the verdict counts it."""
 
     @property
     def ratio(self) -> float | None:
@@ -66,8 +57,8 @@ class SideBySide:
 
     @property
     def agrees(self) -> bool:
-        """True if every judged figure agrees."""
-        return all(f.agrees(self.tolerance) is not False for f in self.figures if f.judged)
+        """True if every figure agrees that either run has."""
+        return all(figure.agrees(self.tolerance) is not False for figure in self.figures)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -85,13 +76,16 @@ def put_side_by_side(
     target: float = 0.9,
     tolerance: float = 0.2,
     live_consensus: float | None = None,
+    differences: Sequence[str] = (),
 ) -> SideBySide:
     """Compare a live run with its prediction.
 
     Args:
         target: The accuracy whose time is compared, in (0, 1].
         tolerance: Part of the live figure by which a simulated one may differ.
-        live_consensus: Consensus distance of the live models over the later half of the stretch.
+        live_consensus: Consensus distance of the live models over the later half of the stretch;
+            None if it was not measured.
+        differences: Descriptions of settings that differed.
 
     Raises:
         ConfigError: The numbers of peers differ.
@@ -115,74 +109,44 @@ def put_side_by_side(
         tolerance=tolerance,
         figures=(
             *_rates(live, simulated, seconds),
-            *_of_peers(live, simulated),
             Figure(name=f"time to {target:g}", unit="s", live=found, simulated=predicted),
-            *_quality(live, simulated, seconds, live_consensus),
+            *_consensus(simulated, seconds, live_consensus),
         ),
-        differences=tuple(_differences(live, simulated.summary)),
+        differences=tuple(differences),
     )
 
 
-def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
-    series, found = simulated.series, []
+def _rates(live: LiveRun, simulated: Run, seconds: float) -> Iterator[Figure]:
+    series = simulated.series
 
     def at_end(name: str) -> float:
-        return float(np.interp(seconds, series["time_s"], series[name]))
+        return float(np.interp(seconds, series["time_s"], series[name])) if name in series else 0.0
 
-    def add(name: str, unit: str, count: float | None, other: float, judged: bool = True) -> None:
-        live_rate = None if count is None else count / seconds
-        found.append(
-            Figure(name=name, unit=unit, live=live_rate, simulated=other / seconds, judged=judged)
-        )
+    def rate(name: str, unit: str, count: float, predicted: float) -> Figure:
+        return Figure(name=name, unit=unit, live=count / seconds, simulated=predicted / seconds)
 
     steps = sum(live.steps(peer, seconds) for peer in live.peers)
-    add("steps/s", "1/s", steps, len(live.peers) * at_end("steps"))
-    pushes = live.count("pushes", seconds)
+    yield rate("steps/s", "1/s", steps, len(live.peers) * at_end("steps"))
+    pushes, sent, membership = (
+        live.count(name, seconds) for name in ("pushes", "bytes_sent", "membership_bytes")
+    )
     if pushes is not None and "pushes" in series:
-        add("pushes/s", "1/s", pushes, at_end("pushes"))
-    # Without faults a simulation knows which workers live, so that no message reports it.
-    sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
-    both_known = sent is not None and gossip is not None
-    there = at_end("bytes_sent")
-    add("bytes/s", "B/s", sent, there, judged=not both_known)
-    if sent is not None and gossip is not None:
-        membership = at_end("membership_bytes") if "membership_bytes" in series else 0.0
-        add("bytes/s without membership", "B/s", sent - gossip, there - membership)
-    return found
-
-
-def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
-    """Steps per second of each peer, if all stopped at once, so that counts give rates."""
-    steps, end_s = simulated.workers["steps"], float(simulated.series["time_s"][-1])
-    if len(set(steps.tolist())) == 1 and len(live.peers) > 1:
-        return []
-    ends = [(peer, float(live.times(peer)[-1])) for peer in live.peers]
-    return [
-        Figure(
-            name=f"steps/s of {peer.id}",
-            unit="1/s",
-            live=live.steps(peer, live_end_s) / live_end_s,
-            simulated=float(count) / end_s,
+        yield rate("pushes/s", "1/s", pushes, at_end("pushes"))
+    if sent is not None:
+        # Without faults a simulation knows which workers live, so that no message reports it.
+        name = "bytes/s" if membership is None else "bytes/s without membership"
+        yield rate(
+            name, "B/s", sent - (membership or 0), at_end("bytes_sent") - at_end("membership_bytes")
         )
-        for (peer, live_end_s), count in zip(ends, steps, strict=False)
-    ]
 
 
-def _quality(
-    live: LiveRun, simulated: Run, seconds: float, live_consensus: float | None
-) -> list[Figure]:
-    found = []
-    for name in ("accuracy", "loss"):
-        both = {"live": (live.summary or {}).get(name), "simulated": simulated.summary.get(name)}
-        if any(value is not None for value in both.values()):
-            found.append(Figure(name=f"final {name}", unit="", judged=False, **both))
+def _consensus(simulated: Run, seconds: float, live: float | None) -> Iterator[Figure]:
     times = simulated.series["time_s"]
     apart = simulated.series["consensus_distance"][(times >= seconds / 2) & (times <= seconds)]
-    mean = float(np.mean(apart)) if len(apart) and np.isfinite(apart).all() else None
     # Live, the distance comes from sketches, if any.
-    judged = live_consensus is not None and mean is not None
-    both = {"live": live_consensus, "simulated": mean}
-    return [*found, Figure(name="consensus distance", unit="", judged=judged, **both)]
+    if live is not None and len(apart) and np.isfinite(apart).all():
+        mean = float(np.mean(apart))
+        yield Figure(name="consensus distance", unit="", live=live, simulated=mean)
 
 
 def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
@@ -213,32 +177,3 @@ def _first(times: Floats, values: Floats, target: float) -> float | None:
         return float(times[0])
     part = (target - values[at - 1]) / (values[at] - values[at - 1])
     return float(times[at - 1] + part * (times[at] - times[at - 1]))
-
-
-def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
-    """Describe settings that differ, as far as both runs report them."""
-    told = dict(live.peers[0].options)
-    # Topology and rule as in a simulation's summary; not compared where they are unknown.
-    try:
-        spec, seed = str(told.get("topology")), int(told.get("seed") or 0)
-        told["topology"] = parse(spec, len(live.peers), seed=seed).spec
-    except TopologyError:
-        told["topology"] = None
-    try:
-        emission = told.get("emission") or "per-step"
-        rule = make_rule(str(told.get("rule", "gosgd")), told.get("p"), emission)
-        told |= {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
-        # Some rules cut the vector themselves.
-        told |= {"rule": rule.name, "shards": shards_of(rule, told.get("shards") or 1)}
-    except ConfigError:
-        pass
-    if live.summary is not None:
-        # The summary has the value that a rule chose for an option without one.
-        told["p"] = live.summary.get("p", told.get("p"))
-    return [
-        f"{name} is {summary[name]!r} in the simulation, and was {told[name]!r}"
-        for name in _SETTINGS
-        if told.get(name) is not None
-        and summary.get(name) is not None
-        and summary[name] != told[name]
-    ]

@@ -36,16 +36,16 @@ def test_the_exit_status_and_the_table_report_differences(
     assert shown.exit_code == 0, shown.output
     assert "All within 20 %." in shown.stdout
     assert "Rates are of the first 30 s, in which all trained." in shown.stdout
-    for name in ("steps/s of peer-3", "bytes/s without membership", "consensus distance"):
+    for name in ("steps/s", "bytes/s without membership", "consensus distance"):
         assert name in shown.stdout
     row = next(line for line in shown.stdout.splitlines() if line.startswith("time to 0.99"))
     assert row.split()[3:5] == ["never", "never"]
     comparison = json.loads(compare(tmp_path / "live", "--json", out="again").stdout)["comparison"]
     (rate,) = (each for each in comparison["figures"] if each["name"] == "steps/s")
     assert comparison["agrees"] is rate["agrees"] is True and rate["ratio"] == pytest.approx(1.0)
-    shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)), out="other")
+    shown = compare(leave_run(tmp_path / "slower", (0.2, 0.2, 0.2, 0.3)), out="other")
     assert shown.exit_code == 1
-    assert "Not within 20 %: steps/s of peer-3." in shown.stdout
+    assert "Not within 20 %: steps/s, bytes/s without membership" in shown.stdout
 
 
 @pytest.mark.extended
@@ -67,7 +67,6 @@ def test_a_real_run_is_compared_with_its_simulation(
     comparison = json.loads(done.stdout)["comparison"]
     by_name = {figure["name"]: figure for figure in comparison["figures"]}
     assert comparison["differences"] == []
-    assert by_name["steps/s of peer-0"]["simulated"] > by_name["steps/s of peer-1"]["simulated"]
-    for name in ("steps/s", "bytes/s", "time to 0.5", "consensus distance", "final accuracy"):
+    for name in ("steps/s", "bytes/s without membership", "time to 0.5", "consensus distance"):
         assert by_name[name]["live"] > 0
         assert by_name[name]["simulated"] > 0

@@ -1,6 +1,7 @@
 """Files of `rumor calibrate`: how a simulation uses them, and which are refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,18 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
-from rumor.sim.calibration import Calibration, PeerPace, calibrate, read_calibration
+from rumor.sim.calibration import (
+    Calibration,
+    PeerPace,
+    calibrate,
+    differences,
+    read_calibration,
+)
 from rumor.sim.models.network import PRESETS
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.results.live_run import read_live_run
 
-from ..live_folders import leave_peer
+from ..live_folders import leave_peer, rows_of
 
 STEPS_S = (0.1021, 0.1, 0.3001)
 
@@ -117,3 +124,15 @@ def test_the_cost_of_exchanges_is_separated_from_the_step_time(tmp_path: Path) -
     leave_peer(tmp_path / "asleep" / "peers" / "a", rows, step_s_min=0.05)
     (peer,) = calibrate(read_live_run(tmp_path / "asleep")).peers
     assert peer.exchange_s == 0.0 and peer.step_s > 0.051
+
+
+def test_differing_settings_are_named(tmp_path: Path) -> None:
+    leave_peer(tmp_path / "peers" / "a", rows_of(0.1), seed=7, topology="ring", rule="gosgd:p=0.1")
+    run = read_live_run(tmp_path)
+    alike = SimulationConfig(seed=7, topology="ring", rule="gosgd", p=0.1)
+    assert differences(run, alike) == []
+    assert differences(run, replace(alike, topology="exponential", p=0.5, seed=1)) == [
+        "topology is 'exponential' in the simulation, and was 'ring'",
+        "seed is 1 in the simulation, and was 7",
+        "p is 0.5 in the simulation, and was 0.1",
+    ]

@@ -1,7 +1,6 @@
 """`simulate` with faults: real gradients through crashes and partitions, and the report."""
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.batched.vector_tasks import consensus
-from rumor.sim.results.plots import fault_labels
 
 from ...faults import fault
 from ..test_simulate import tiny
@@ -170,10 +168,3 @@ def test_faults_after_the_end_are_reported() -> None:
     assert run.summary["faults_after_end"] == 1
     with pytest.raises(ConfigError, match=r"fault 2 \(crash\) is at 500 s, after the end"):
         simulate(task="consensus", workers=3, time_s=30.0, faults=late)
-
-
-def test_faults_close_in_time_share_a_label() -> None:
-    many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
-    found = fault_labels([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
-    assert list(found.values()) == ["30 faults", "heal"]
-    assert all(later - earlier > 2 for earlier, later in pairwise(found))
