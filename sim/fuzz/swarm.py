@@ -130,7 +130,6 @@ class FuzzSwarm:
             seed=seed,
             steps=None,
             protocol=peers.config,
-            overlaps=requirements.overlaps,
             lr=peers.lr,
             fault_plan=fault_plan,
         )

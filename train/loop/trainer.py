@@ -115,8 +115,6 @@ class _Training:
         requirements = requirements_of(self.peer._rule)
         self._by_samples = requirements.by_samples
         self._waits = requirements.waits
-        if requirements.overlaps:
-            self.learner.overlap(self.peer._vector.schema, self.peer._trained_shard)
         self._began_s = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,11 +132,8 @@ class _Training:
         with peer:
             if not self._resumed:
                 learner.start()
-            try:
-                while not (stop.is_set() or learner.is_done(peer.swarm_steps) or peer.ended_by):
-                    self._step()
-            finally:
-                learner.close()
+            while not (stop.is_set() or learner.is_done(peer.swarm_steps) or peer.ended_by):
+                self._step()
             if peer.ended_by == STOPPED and self._waits:
                 # Peers that wait for one another in each step cannot all end after the same step.
                 stop.set()
