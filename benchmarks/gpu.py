@@ -41,7 +41,7 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     host = vector.snapshot()
     # Copied data stays unchanged: `out` and `room` receive what the plain ways write.
     out = numbers.clone()
-    room = vector.memory.lend(host.numel(), "staged").view(torch.float32)
+    room = vector.memory.lend(host.numel()).view(torch.float32)
     plain: Mapping[str, Callable[[], object]] = {
         "leaving": lambda: room.copy_(numbers, non_blocking=True),
         "mixing": lambda: out.copy_(host.view(torch.float32), non_blocking=True),

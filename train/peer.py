@@ -624,6 +624,7 @@ class Peer:
         """Return current figures, on any thread; in a group, followers have the last exchange's."""
         if self._is_follower:
             return self._shown
+        memory = self._vector.memory
         stats = PeerStats(
             id=self.id,
             rule=self._rule.name,
@@ -632,7 +633,8 @@ class Peer:
             steps=self.steps,
             weights=(0,) * self.config.shards,
             counters=replace(self._counters),
-            memory=self._vector.memory.use(),
+            memory_bytes=memory.used_bytes + memory.idle_bytes,
+            model_bytes=self._vector.size_bytes,
             measured=self._telemetry.measured(),
             averaged=self._telemetry.averaged,
             metrics_url=self._telemetry.metrics_url,

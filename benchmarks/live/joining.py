@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
@@ -13,7 +13,6 @@ import torch
 
 from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
-from rumor.train.tensors.buffers import MemoryUse
 
 from ..harness import Result, Row
 from .processes import Flat, Partner, Pipe, partner, partners
@@ -143,7 +142,7 @@ def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
         made = Peer(model, config)
         pipe.send("made")
         pipe.recv()
-        watch = _Watch(made._vector.memory.use, before_bytes)
+        watch = _Watch(made._vector.size_bytes, before_bytes)
         with made as peer:
             pipe.send((time.monotonic(), peer.address))
             while not pipe.poll(step_s):
@@ -165,8 +164,8 @@ def _resident_bytes() -> int:
 class _Watch:
     """Watches a peer's memory from a thread of its own, until it is stopped."""
 
-    def __init__(self, use: Callable[[], MemoryUse], before_bytes: int) -> None:
-        self._use = use
+    def __init__(self, model_bytes: int, before_bytes: int) -> None:
+        self._model_bytes = model_bytes
         self._before_bytes = before_bytes
         self._most = 0.0
         self._stop = threading.Event()
@@ -181,6 +180,5 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            use = self._use()
             resident = _resident_bytes() - self._before_bytes
-            self._most = max(self._most, resident / use.model_bytes)
+            self._most = max(self._most, resident / self._model_bytes)

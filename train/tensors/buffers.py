@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter, deque
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from collections import deque
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,19 +23,13 @@ from .shared_memory import Segments
 __all__ = [
     "IDLE_S",
     "Frames",
-    "Kind",
     "Memory",
-    "MemoryUse",
     "Payload",
     "give_pages_back",
     "keep_pages",
 ]
 
 _log = logging.getLogger("rumor")
-
-Kind = Literal["snapshots", "segments", "staged"]
-"""Use of a buffer: outgoing shares, outgoing shares that neighbors on this machine read in place,
-and incoming shares."""
 
 # The memory of small models' shares does not matter.
 _BOUND_BYTES_MIN: Final = 64 << 20
@@ -45,32 +38,6 @@ _BOUNDED_BYTES_MIN: Final = 4 << 20
 # A model that is pushed less often costs a peer the time to allocate its buffer again.
 IDLE_S: Final = 10.0
 """Time for which unused memory is kept, seconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryUse:
-    """Host memory that a peer holds for the exchange, next to its model, bytes."""
-
-    model_bytes: int
-    """Size of the vector itself, the unit of `models`."""
-    snapshots_bytes: int = 0
-    """Outgoing shares, in frames."""
-    segments_bytes: int = 0
-    """Outgoing shares that neighbors on this machine can read."""
-    staged_bytes: int = 0
-    """Incoming shares, until they are mixed."""
-    idle_bytes: int = 0
-    """Buffers kept for the next share; freed after some seconds without use."""
-
-    @property
-    def total_bytes(self) -> int:
-        """Sum of all but the model."""
-        return self.snapshots_bytes + self.segments_bytes + self.staged_bytes + self.idle_bytes
-
-    @property
-    def models(self) -> float:
-        """The sum in units of the model."""
-        return self.total_bytes / self.model_bytes if self.model_bytes else 0.0
 
 
 class _Idle(NamedTuple):
@@ -109,13 +76,12 @@ class Memory:
         page-locked memory, and no other process the shares."""
         self.segments = Segments()
         """Buffers that other processes can read."""
-        self._model_bytes = model_bytes
         self._pinned, self._is_shared = pinned, shared
-        self._used: Counter[Kind] = Counter()
+        self._used_bytes = 0
         self._idle: list[_Idle] = []
         # Garbage collection returns memory on any thread at any moment, even while the lock is
         # held: finalizers only append to this.
-        self._returned: deque[tuple[Kind, Tensor | int]] = deque()
+        self._returned: deque[tuple[bool, Tensor | int]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -123,10 +89,10 @@ class Memory:
         """True if there is a bound."""
         return self.bound_bytes < math.inf
 
-    def lend(self, size_bytes: int, kind: Kind) -> Tensor:
+    def lend(self, size_bytes: int, *, is_segment: bool = False) -> Tensor:
         """Lend a buffer with undefined content, uint8, shape ``(size_bytes,)``, which returns with
-        its last view."""
-        is_segment, buffer = self._is_shared or kind == "segments", None
+        its last view; neighbors on this machine can read one in a segment."""
+        is_segment, buffer = is_segment or self._is_shared, None
         with self._lock:
             self._take_back()
             for index in reversed(range(len(self._idle))):
@@ -134,12 +100,12 @@ class Memory:
                 if idle.buffer.numel() == size_bytes and idle.is_segment is is_segment:
                     buffer = self._idle.pop(index).buffer
                     break
-            self._count(size_bytes, kind)
+            self._count(size_bytes)
         if buffer is None:
             buffer = self._make(size_bytes, is_segment=is_segment)
         # Only a socket knows when it has sent a frame, and then drops its view.
         array = buffer.numpy()
-        weakref.finalize(array, self._returned.append, (kind, buffer)).atexit = False
+        weakref.finalize(array, self._returned.append, (is_segment, buffer)).atexit = False
         return torch.from_numpy(array)
 
     def hold(self, size_bytes: int) -> "Frames":
@@ -147,8 +113,8 @@ class Memory:
         frames = Frames(size_bytes)
         with self._lock:
             self._take_back()
-            self._count(size_bytes, "staged")
-        weakref.finalize(frames, self._returned.append, ("staged", size_bytes)).atexit = False
+            self._count(size_bytes)
+        weakref.finalize(frames, self._returned.append, (False, size_bytes)).atexit = False
         return frames
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
@@ -156,7 +122,7 @@ class Memory:
         without another check, would exceed the bound."""
         with self._lock:
             self._take_back()
-            used = self._used.total() + promised_bytes
+            used = self._used_bytes + promised_bytes
         # A share larger than the bound must be exchanged too.
         return used > 0 and used + size_bytes > self.bound_bytes
 
@@ -171,32 +137,35 @@ class Memory:
         if freed and self.is_bounded:
             give_pages_back()
 
-    def use(self) -> MemoryUse:
-        """Return the memory that is held now."""
+    @property
+    def used_bytes(self) -> int:
+        """Size of all buffers that are lent, and of shares in messages."""
         with self._lock:
             self._take_back()
-            return MemoryUse(
-                model_bytes=self._model_bytes,
-                snapshots_bytes=self._used["snapshots"],
-                segments_bytes=self._used["segments"],
-                staged_bytes=self._used["staged"],
-                idle_bytes=sum(idle.buffer.numel() for idle in self._idle),
-            )
+            return self._used_bytes
 
-    def _count(self, size_bytes: int, kind: Kind) -> None:
-        self._used[kind] += size_bytes
-        spare = self.bound_bytes - self._used.total()
-        while self._idle and sum(idle.buffer.numel() for idle in self._idle) > spare:
+    @property
+    def idle_bytes(self) -> int:
+        """Size of the buffers kept for the next share."""
+        with self._lock:
+            self._take_back()
+            return self._idle_bytes()
+
+    def _idle_bytes(self) -> int:
+        return sum(idle.buffer.numel() for idle in self._idle)
+
+    def _count(self, size_bytes: int) -> None:
+        self._used_bytes += size_bytes
+        while self._idle and self._used_bytes + self._idle_bytes() > self.bound_bytes:
             del self._idle[0]
 
     def _take_back(self) -> None:
         while self._returned:
-            kind, returned = self._returned.popleft()
+            is_segment, returned = self._returned.popleft()
             if isinstance(returned, int):
-                self._used[kind] -= returned
+                self._used_bytes -= returned
                 continue
-            self._used[kind] -= returned.numel()
-            is_segment = self._is_shared or kind == "segments"
+            self._used_bytes -= returned.numel()
             # An abandoned segment is never lent again.
             if not is_segment or self.segments.name_of(returned):
                 self._idle.append(_Idle(time.monotonic(), is_segment, returned))

@@ -199,7 +199,7 @@ class TensorStore:
         form, shard, rng, vector = effect.form, effect.shard, None, self._vector
         layout = vector.plan(form, shard)
         is_shown = effect.shown and self._attachments is not None
-        host = vector.memory.lend(layout.size_bytes, "segments" if is_shown else "snapshots")
+        host = vector.memory.lend(layout.size_bytes, is_segment=is_shown)
         if parse_wire(form.wire).is_random and self._rounding is not None:
             rng = self._rounding(effect.id)
         taken = Taken(host, form, shard)
@@ -300,7 +300,7 @@ class TensorStore:
             # A share that is converted for mixing, or goes to a device, is copied anyway.
             is_held = check is not None and memory.holds_messages
             is_held = is_held and not self._vector.plan(stage.form, shard).converts
-            payload = memory.hold(size) if is_held else memory.lend(size, "staged")
+            payload = memory.hold(size) if is_held else memory.lend(size)
             staged = self._enter(stage.share, Staged(payload, stage.form, shard))
         raw, digest = np.frombuffer(frame, np.uint8), Checksum()
         if isinstance(staged.payload, Frames):

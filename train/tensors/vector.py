@@ -154,8 +154,10 @@ class Vector:
         if keeps_anchor:
             self.keep_anchor()
         self._sent = tuple(flat.clone() for flat in self.flats) if sends_topk else None
+        self.size_bytes = sum(flat.nbytes for flat in self.flats)
+        """Size of the vector."""
         self.memory = Memory(
-            sum(flat.nbytes for flat in self.flats),
+            self.size_bytes,
             memory_models_max,
             pinned=self.layout.device.type == "cuda",
             shared=empty is not None,
@@ -228,7 +230,7 @@ class Vector:
         rng: np.random.Generator | None = None,
     ) -> Tensor:
         """Copy a shard as `take` does, and wait for it; return the payload, uint8."""
-        host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
+        host = self.memory.lend(self.plan(form, shard).size_bytes)
         taken = Taken(host, form, shard)
         self.take(taken, register, rng)
         if not taken.wait():

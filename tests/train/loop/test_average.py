@@ -22,7 +22,6 @@ from rumor.train.loop.average import Average, AverageEvaluator
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.tensors.buffers import MemoryUse
 
 from ...waiting import LIMIT_S, until
 from ..members import Member, accounts, linear, settings
@@ -271,9 +270,7 @@ def test_only_the_first_peer_measures_the_average_at_each_interval(tmp_path: Pat
 
 def test_the_first_live_peer_by_id_measures_the_average() -> None:
     evaluator = AverageEvaluator(nn.Linear(1, 1), lambda model: {}, 5)
-    stats = PeerStats(
-        id="b", members=("b", "c"), counters=Counters(), memory=MemoryUse(model_bytes=0)
-    )
+    stats = PeerStats(id="b", members=("b", "c"), counters=Counters())
     assert evaluator.is_due(10, lambda: stats)
     assert not evaluator.is_due(10, lambda: replace(stats, members=("a", "b", "c")))
     assert not evaluator.is_due(11, lambda: pytest.fail("the statistics are not needed"))

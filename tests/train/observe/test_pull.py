@@ -81,7 +81,7 @@ def test_pulling_the_average_leaves_the_swarm_unchanged(tmp_path: Path) -> None:
         assert found.swarm == first.peer.stats().swarm and found.frozen == ()
         assert parts[-1] == 1.0 and all(0 <= part <= 1 for part in parts)
         assert all(each.peer.stats().members == ("a", "b", "c") for each in members)
-        until(lambda: not any(each.peer.stats().memory.snapshots_bytes for each in members))
+        until(lambda: not any(each.peer._vector.memory.used_bytes for each in members))
         found.save(tmp_path / "model.safetensors")
         require_average(found, members)
     with safe_open(tmp_path / "model.safetensors", "pt") as file:

@@ -51,7 +51,7 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path) -> 
     assert [member.error for member in members] == [None] * 4
     account = audit(accounts(*(tmp_path / id for id in "abcd")))
     assert account.balanced and account.held == account.founded == ONE
-    assert [member.peer.stats().memory.total_bytes for member in members] == [0] * 4
+    assert [member.peer.stats().memory_bytes for member in members] == [0] * 4
     tables = [read_metrics(tmp_path / id / "metrics.jsonl") for id in "abcd"]
     for rows in tables:
         assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
@@ -81,9 +81,9 @@ def test_idle_memory_is_freed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Memory.free_idle, "__defaults__", (0.2,))
     monkeypatch.setattr(buffers, "give_pages_back", lambda: returned.append(None))
     with Peer(nn.Linear(100, ROWS), settings("a")) as peer:
-        peer._vector.memory.lend(1 << 20, "snapshots")
-        assert peer.stats().memory.idle_bytes == 1 << 20
-        until(lambda: peer.stats().memory.idle_bytes == 0)
+        peer._vector.memory.lend(1 << 20)
+        assert peer.stats().memory_bytes == 1 << 20
+        until(lambda: peer.stats().memory_bytes == 0)
         until(lambda: returned)
 
 

@@ -46,7 +46,7 @@ class Harness:
 
     @property
     def used_bytes(self) -> int:
-        return self.vector.memory.use().snapshots_bytes
+        return self.vector.memory.used_bytes
 
 
 @pytest.fixture

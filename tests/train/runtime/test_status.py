@@ -34,7 +34,6 @@ from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.events import Events
 from rumor.train.runtime.telling.stats import PeerStats, protocol_stats
 from rumor.train.runtime.telling.status import StatusDesk
-from rumor.train.tensors.buffers import MemoryUse
 
 from ..letters import letter
 
@@ -82,7 +81,8 @@ class World:
         return PeerStats(
             id="me",
             counters=self.counters,
-            memory=MemoryUse(model_bytes=40, staged_bytes=8),
+            model_bytes=40,
+            memory_bytes=8,
             measured=self.measured(),
             **protocol_stats(cast(Protocol, self.protocol)),
         )

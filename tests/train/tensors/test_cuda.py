@@ -333,7 +333,7 @@ def test_cuda_mixes_in_order_with_a_side_stream() -> None:
 def test_cuda_segments_are_page_locked_and_can_be_freed() -> None:
     memory = Memory(0, pinned=True)
     for _ in range(5):
-        buffer = memory.lend(64 << 20, "segments")
+        buffer = memory.lend(64 << 20, is_segment=True)
         assert buffer.is_pinned()
         buffer.copy_(torch.ones(64 << 20, dtype=torch.uint8, device="cuda"), non_blocking=True)
         torch.cuda.synchronize()

@@ -111,12 +111,12 @@ def test_without_segments_memory_has_no_name(monkeypatch: pytest.MonkeyPatch) ->
     host_id.cache_clear()
     monkeypatch.setattr(os, "memfd_create", refuse)
     memory = Memory(0)
-    buffer = memory.lend(SIZE, "segments")
+    buffer = memory.lend(SIZE, is_segment=True)
     assert memory.segments.name_of(buffer) == "" and buffer.shape == (SIZE,)
     assert host_id() == b""
     monkeypatch.undo()
     del buffer
-    found = memory.lend(SIZE, "segments")
+    found = memory.lend(SIZE, is_segment=True)
     assert memory.segments.name_of(found) != "", "later segments are available again"
     host_id.cache_clear()
 

@@ -67,7 +67,7 @@ def stage_frames(
 
 
 def staged_bytes(vector: Vector) -> int:
-    return vector.memory.use().staged_bytes
+    return vector.memory.used_bytes
 
 
 @pytest.mark.parametrize(("place", "cut"), [(0, 4096), (3000, 4096), (-1, 4096), (25, 101)])
@@ -278,23 +278,23 @@ def test_a_large_snapshot_released_while_it_is_taken_is_freed() -> None:
     store = TensorStore(vector)
     store.take(Snapshot(1, "x"), lambda: store.release(Release(1)))
     assert store.frame_of(send(1, 64)) is None and not store._released
-    assert vector.memory.use().snapshots_bytes == 0
+    assert vector.memory.used_bytes == 0
 
 
 def test_a_snapshot_buffer_is_returned_with_its_last_frame() -> None:
     vector = Vector(model())
-    store, size, use = TensorStore(vector), vector.schema.share_bytes, vector.memory.use
+    store, size, memory = TensorStore(vector), vector.schema.share_bytes, vector.memory
     store.take(Snapshot(1, "x"))
     frames = [store.frame_of(send(1, 64, start)) for start in (0, 64)]
     store.release(Release(1))
-    assert use().snapshots_bytes == size
+    assert memory.used_bytes == size
     frames.clear()
-    assert (use().snapshots_bytes, use().idle_bytes) == (0, size)
+    assert (memory.used_bytes, memory.idle_bytes) == (0, size)
     # A snapshot that is released before it is taken is freed.
     store.release(Release(2))
     store.take(Snapshot(2, "x"))
     assert store.frame_of(send(2, 64)) is None and not store._released
-    assert use().snapshots_bytes == 0
+    assert memory.used_bytes == 0
 
 
 @needs_segments
@@ -311,7 +311,7 @@ def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str) -> None:
     receiver.mix(Mix(SHARE, 0.5, form))
     vectors[2].mix(vectors[0].snapshot("x", form, rng=rounding(1)), 0.5, form)
     assert torch.equal(vectors[1].flats[0], vectors[2].flats[0])
-    assert vectors[1].memory.use().total_bytes == 0
+    assert vectors[1].memory.used_bytes + vectors[1].memory.idle_bytes == 0
 
 
 @needs_segments

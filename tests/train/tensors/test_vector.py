@@ -258,7 +258,7 @@ def test_a_copy_can_include_registers_local_buffers_and_anchor() -> None:
 
 def test_gaps_between_local_buffers_are_zeroed() -> None:
     vector = Vector(mixed(0))
-    vector.memory.lend(vector.schema.copy_bytes, "snapshots").fill_(0x55)
+    vector.memory.lend(vector.schema.copy_bytes).fill_(0x55)
     payload = vector.snapshot(form=COPY)[vector.schema.share_bytes :]
     assert payload.numel() == 128
     assert not payload[16:64].any()

@@ -3,16 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import Incarnation, PeerId
 from ....gossip.weight import Units, founders, in_units
 from ...tasks.task import Evaluation
 from .counters import Counters
-
-if TYPE_CHECKING:
-    from ...tensors.buffers import MemoryUse
 
 __all__ = ["METRICS", "AverageEvaluation", "Metric", "PeerStats", "protocol_stats"]
 
@@ -45,9 +42,11 @@ class PeerStats:
     """Figures of a peer at one time."""
 
     id: PeerId
-    memory: "MemoryUse"
-    """Memory of shares in flight, in addition to the model."""
     counters: Counters
+    memory_bytes: int = 0
+    """Memory of shares in flight, and kept for the next ones, in addition to the model."""
+    model_bytes: int = 0
+    """Size of the vector itself."""
     measured: Mapping[str, float] = field(default_factory=dict)
     """Last measurements of the loop: ``loss``, ``accuracy``, ``test_loss``."""
     rule: str = ""
@@ -176,11 +175,11 @@ METRICS: Final = {
         _counter("errors", "messages", "Messages dropped for breaking the protocol."),
         Metric(
             *("memory_bytes", "bytes", "Memory of shares on their way, in addition to the model."),
-            attrgetter("memory.total_bytes"),
+            attrgetter("memory_bytes"),
         ),
         Metric(
             *("model_bytes", "bytes", "Size of the vector itself."),
-            attrgetter("memory.model_bytes"),
+            attrgetter("model_bytes"),
         ),
         _measured("loss", "Loss on the last batch that the loop reported."),
         _measured("accuracy", "Accuracy on held-out data, the last measured."),

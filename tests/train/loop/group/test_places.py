@@ -148,7 +148,7 @@ def test_parts_copy_and_mix_the_same_bits_as_the_whole_model(
 
     whole, vector, own = spread.whole, spread.vector, OwnParts(spread.processes[0][1], ask)
     layout, memory = vector.plan(form, 0), vector.memory
-    host = memory.lend(layout.size_bytes, "snapshots").fill_(255)
+    host = memory.lend(layout.size_bytes).fill_(255)
     assert own.take(host, memory.segments.name_of(host), layout)
     whole.trained.copy_(trained)
     assert torch.equal(host, vector.snapshot(form=form))
