@@ -36,7 +36,7 @@ def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
             f"--scheduler {config.scheduler} says how many peers there are, and where: give "
             "neither --peers nor --hosts"
         )
-    return cluster_task(os.environ, config.scheduler)
+    return cluster_task(os.environ, config.scheduler)[0]
 
 
 def task_variables(

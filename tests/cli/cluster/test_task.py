@@ -44,7 +44,7 @@ def job_with_free_ports(size: int) -> int:
     """The id of a job whose ports are all free here."""
 
     def is_free(job: int) -> bool:
-        task = cluster_task(slurm(0, job, size))
+        task, _ = cluster_task(slurm(0, job, size))
         assert task is not None
         with ExitStack() as stack:
             try:

@@ -47,7 +47,7 @@ TORCHRUN = {
 
 
 def task_in(variables: dict[str, str]) -> ClusterTask:
-    task = cluster_task(variables)
+    task, _ = cluster_task(variables)
     assert task is not None
     return task
 
@@ -78,8 +78,8 @@ def test_a_slurm_task_knows_the_addresses_of_all_tasks() -> None:
 def test_batch_scripts_single_tasks_and_shells_are_not_cluster_tasks() -> None:
     batch = {name: text for name, text in SLURM.items() if "_STEP_" not in name}
     for variables in (batch, SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}):
-        assert cluster_task(variables) is None
-    assert cluster_task(SLURM | {"RUMOR_CLUSTER": "none"}) is None
+        assert cluster_task(variables) == (None, 0)
+    assert cluster_task(SLURM | {"RUMOR_CLUSTER": "none"}) == (None, 0)
     assert cluster_task(SLURM | TORCHRUN, "slurm") == cluster_task(SLURM)
     # Without counts, tasks are spread evenly.
     spread = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_TASKS_PER_NODE"}
@@ -115,7 +115,7 @@ def test_a_torchrun_task_joins_the_tasks_of_the_first_host() -> None:
     assert "RUMOR_ADVERTISE" not in variables
     assert variables["RUMOR_JOIN"] == f"tcp://node01:{first},tcp://node01:{first + 1}"
     # A Slurm step that runs torchrun.
-    assert cluster_task(SLURM | TORCHRUN) == task
+    assert cluster_task(SLURM | TORCHRUN) == (task, 0)
 
 
 def test_join_addresses_connect_all_tasks() -> None:
@@ -219,7 +219,7 @@ def test_separate_torchruns_on_slurm_nodes_log_a_warning(
     variables |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2"}
     variables |= {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": tasks}
     for _ in range(2):
-        assert cluster_task(variables) is not None
+        assert cluster_task(variables)[0] is not None
     assert caplog.text.count("each node trains a swarm of its own") == warns
 
 

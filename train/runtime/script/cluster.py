@@ -7,11 +7,12 @@ on a port derived from the job, and gets the addresses of several others to join
 import errno
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from ....gossip import ConfigError
 from ....gossip.transport.addresses import bind_error, is_loopback, join_address
@@ -27,8 +28,6 @@ __all__ = [
     "expand",
     "expand_counts",
     "joins",
-    "of_peers",
-    "port_of",
 ]
 
 _log = logging.getLogger("rumor")
@@ -40,8 +39,6 @@ JOINS_MAX: Final = 8
 _PORT: Final = 20_000
 _BLOCKS: Final = 768
 _BLOCK: Final = 16
-# Jobs that share a host often have neighboring ids, and therefore neighboring blocks.
-_NEXT: Final = 331 * _BLOCK
 
 _HOSTS: Final = re.compile(r"(?:[^][,\s]|\[[^][]*\])+")
 _PART: Final = re.compile(r"\[([^][]*)\]|[^][]+")
@@ -82,7 +79,8 @@ class ClusterTask:
             number: Number of other peers that its process has made before.
         """
         first = self.port - self.local_rank
-        moved = port_of(first if port is None else port, number, self.size) - first
+        # Each swarm has its own ports.
+        moved = number * self.size + (0 if port is None else port - first)
         places = [(host, number + moved) for host, number in self.places]
         own = self.port + moved
         place = (self.host, own) if self.host else None
@@ -100,18 +98,20 @@ class ClusterTask:
             told["advertise"] = join_address(self.host, str(own))
         return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
 
-
-def port_of(port: int, number: int, count: int) -> int:
-    """Return the port of a peer of one of *count* processes, which has made *number* peers before.
-
-    Each swarm has its own ports; the process's first peer is at *port*.
-
-    >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
-    (7700, 7709, 26944)
-    """
-    if not 0 <= port - _PORT < _BLOCKS * _BLOCK:
-        return port + number * count
-    return _PORT + (port - _PORT + number * _NEXT) % (_BLOCKS * _BLOCK)
+    def of_peers(self, ranks: int) -> Self:
+        """Return the task that this one is if every *ranks* of them make one peer."""
+        first, local_rank = self.port - self.local_rank, self.local_rank // ranks
+        counts = Counter(host for host, _ in self.places)
+        return replace(
+            self,
+            rank=self.rank // ranks,
+            size=self.size // ranks,
+            local_rank=local_rank,
+            places=tuple(
+                (host, port) for host, port in self.places if port - first < counts[host] // ranks
+            ),
+            port=first + local_rank,
+        )
 
 
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:
@@ -150,67 +150,47 @@ class Scheduler(NamedTuple):
     """Variables that together identify one of its tasks."""
     read: Callable[[Variables], ClusterTask]
     """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
-    numbers: tuple[str, ...]
-    """Variables that count tasks: first their number, then the number of this one, then others."""
-    lists: tuple[str, ...] = ()
-    """Variables with the number of tasks on each host, see `expand_counts`."""
 
 
-def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterTask | None:
+def cluster_task(
+    variables: Variables, scheduler: str | None = None, ranks: int = 1
+) -> tuple[ClusterTask | None, int]:
     """Return the task of this process; None if no scheduler has started it as one of several.
+
+    The second value is the number of this process in its peer.
 
     Args:
         variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``.
         scheduler: Its name; default: the scheduler whose variables are set.
+        ranks: Number of processes that make one peer; with several, the task counts peers.
 
     Raises:
         ConfigError: A variable is invalid, or the scheduler is unknown.
     """
-    named = scheduler or variables.get("RUMOR_CLUSTER") or "auto"
-    if named == "none":
-        return None
-    if named != "auto":
-        if named not in SCHEDULERS:
-            known = ", ".join(("auto", "none", *SCHEDULERS))
-            raise ConfigError(f"there is no scheduler {named!r}: known are {known}")
-        return SCHEDULERS[named].read(variables)
-    for each in SCHEDULERS.values():
-        if all(name in variables for name in each.marks):
-            task = each.read(variables)
-            _warn_of_swarms_apart(task, variables)
-            return task if task.size > 1 else None
-    return None
-
-
-def of_peers(variables: Variables, ranks: int) -> tuple[Variables, int]:
-    """Return the variables of a task that is a peer of *ranks* processes, from those of a process.
-
-    The second value is the number of this process in its peer.
-
-    >>> torchrun = {"TORCHELASTIC_RUN_ID": "1", "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
-    >>> found, rank = of_peers(torchrun, 2)
-    >>> found["RANK"], found["WORLD_SIZE"], rank
-    ('2', '4', 1)
-    """
-    found = dict(variables)
-    for name, scheduler in SCHEDULERS.items() if ranks > 1 else ():
-        if not all(mark in variables for mark in scheduler.marks):
+    named, rank = scheduler or variables.get("RUMOR_CLUSTER") or "auto", 0
+    if named not in ("auto", "none", *SCHEDULERS):
+        known = ", ".join(("auto", "none", *SCHEDULERS))
+        raise ConfigError(f"there is no scheduler {named!r}: known are {known}")
+    for name, each in SCHEDULERS.items():
+        is_other = named not in ("auto", name)
+        if name != named and not all(mark in variables for mark in each.marks):
             continue
-        numbers = [each for each in scheduler.numbers if variables.get(each)]
-        size, rank = (_number(variables, name) for name in scheduler.numbers[:2])
-        if size % ranks:
-            raise ConfigError(f"{name} has started {size} processes, and a peer has {ranks}")
-        if size == ranks:
-            # Another scheduler, or `rumor run`, has started the other peers.
-            for mark in scheduler.marks:
-                del found[mark]
-        else:
-            found |= {each: str(int(variables[each]) // ranks) for each in numbers}
-            for each in scheduler.lists:
-                if text := variables.get(each):
-                    found[each] = ",".join(str(count // ranks) for count in expand_counts(text))
-        return found, rank % ranks
-    return found, 0
+        if is_other and ranks == 1:
+            continue
+        task = each.read(variables)
+        if ranks > 1:
+            if task.size % ranks:
+                raise ConfigError(
+                    f"{name} has started {task.size} processes, and a peer has {ranks}"
+                )
+            rank, task, ranks = task.rank % ranks, task.of_peers(ranks), 1
+            if is_other or task.size == 1:
+                # Another scheduler, or `rumor run`, has started the other peers.
+                continue
+        if named == "auto":
+            _warn_of_swarms_apart(task, variables)
+        return (task if task.size > 1 or named == name else None), rank
+    return None, rank
 
 
 @cache
@@ -331,16 +311,12 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
 SCHEDULERS: Final[Mapping[str, Scheduler]] = {
     # First, since a step of Slurm may run torchrun.
     "torchrun": Scheduler(
-        marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
-        read=_read_torchrun,
-        numbers=("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"), read=_read_torchrun
     ),
     # A batch script also has SLURM_PROCID but is not a step: it may run `rumor run -n 4` itself.
     "slurm": Scheduler(
         marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
         read=_read_slurm,
-        numbers=("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
-        lists=("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
     ),
 }
 """Schedulers by name, in the order in which they are tried."""

@@ -16,7 +16,7 @@ from ....gossip.specs.parameter import setting, settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import ClusterTask, cluster_task, of_peers, port_of
+from .cluster import ClusterTask, cluster_task
 from .place import take_place
 
 __all__ = ["Environment", "environment", "peers_before", "resolve_config"]
@@ -98,7 +98,7 @@ class Environment:
         host, _, port = addresses.rpartition(":")
         if not port.isdecimal():
             return addresses
-        return f"{host}:{port_of(int(port), number, self.count)}"
+        return f"{host}:{int(port) + number * self.count}"
 
     @property
     def device(self) -> torch.device:
@@ -164,13 +164,16 @@ def environment(variables: Mapping[str, str] | None = None, *, ranks: int = 1) -
     2
     """
     variables = os.environ if variables is None else variables
-    variables, rank = of_peers(variables, ranks)
     own, told = _understood(variables)
+    is_placed = not told.keys().isdisjoint(_PLACES)
+    task, rank = None, 0
+    if ranks > 1 or not is_placed:
+        task, rank = cluster_task(variables, ranks=ranks)
     own |= {"ranks": ranks, "rank": rank}
     if ranks > 1 and variables.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         # torchrun has started all processes of this peer again.
         own.setdefault("resume", True)
-    if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
+    if is_placed or task is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())
     return Environment(**(found | own), fields=told, placed=placed, task=task)
