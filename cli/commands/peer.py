@@ -2,7 +2,6 @@
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Collection, Mapping
@@ -19,12 +18,10 @@ from ..reports.console import print_json
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
-__all__ = ["peer", "stop_on_signals"]
+__all__ = ["peer"]
 
 # As in `train.storage.incarnation`, which imports torch.
 _INCARNATION_FILE: Final = "life.json"
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @options_of(
@@ -56,40 +53,22 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     resumes = resumes and out is not None and (out / _INCARNATION_FILE).exists()
     # The journal of an earlier incarnation stays as it is.
     settings |= {"resume": resumes, "journal": settings["journal"] and not resumes}
-    report = _run(*_configs(settings, given(ctx)), threading.Event())
+    report = _run(*_configs(settings, given(ctx)))
     if as_json:
         print_json(report)
 
 
-def stop_on_signals(stop: threading.Event) -> None:
-    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end the process."""
-    pid = os.getpid()
-
-    def leave(number: int, frame: object) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-        if os.getpid() != pid:
-            # A forked child of the task, such as a data loader's worker: the signal ends it.
-            os.kill(os.getpid(), number)
-            return
-        print(
-            "stopping: handing the weight on; once more ends at once", file=sys.stderr, flush=True
-        )
-        stop.set()
-
-    for each in _SIGNALS:
-        signal.signal(each, leave)
-
-
-def _run(run_config: RunConfig, peer_config: PeerConfig, stop: threading.Event) -> dict[str, Any]:
+def _run(run_config: RunConfig, peer_config: PeerConfig) -> dict[str, Any]:
     from ...gossip.transport.addresses import allow_more_files
+    from ...train.loop.signals import SignalHandling
     from ...train.loop.trainer import run
     from ...train.tensors.buffers import keep_pages
 
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
-    stop_on_signals(stop)
+    stop = threading.Event()
+    SignalHandling(stop).install()
     keep_pages(messages=True)
     allow_more_files()
     report = run(run_config, peer_config, stop=stop)

@@ -1,42 +1,17 @@
-"""``rumor peer``: its options, how signals stop it, and a whole run."""
+"""``rumor peer``: its options, and a whole run."""
 
 import json
 import logging
-import os
-import signal
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rumor.cli.commands.peer import stop_on_signals
 from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
+from rumor.train.loop.signals import SignalHandling
 
 from ..called import called
-
-
-@pytest.fixture(autouse=True)
-def handlers() -> Iterator[None]:
-    """Restore signal handlers, since commands run in this process and leave theirs behind."""
-    numbers = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_requests_a_leave_and_the_second_kills(number: signal.Signals) -> None:
-    stop = threading.Event()
-    stop_on_signals(stop)
-    assert not stop.is_set()
-    os.kill(os.getpid(), number)
-    assert stop.is_set()
-    assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
 
 Configs = list[tuple[RunConfig, PeerConfig]]
 
@@ -96,7 +71,7 @@ def test_a_peer_finishes_and_resumes_with_more_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The command may change its own process, but a test must not change pytest's.
-    monkeypatch.setattr("rumor.cli.commands.peer.stop_on_signals", lambda stop: None)
+    monkeypatch.setattr(SignalHandling, "install", lambda self: None)
     monkeypatch.setattr(logging, "basicConfig", lambda **settings: None)
     monkeypatch.setattr("rumor.train.tensors.buffers.keep_pages", lambda **_: False)
     command = ["peer", "--task=quadratic", "--json", f"--out={tmp_path / 'a'}", "--resume"]

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.commands import peer as peer_command
 from rumor.cli.launch import swarm
 from rumor.train.loop import trainer
+from rumor.train.loop.signals import SignalHandling
 
 from ...forked import forked_peers
 from .mutations import mutate
@@ -154,7 +154,7 @@ def not_started() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(swarm, "RunFolder", exit_at_launch)
         patch.setattr(trainer._Training, "run", exit_before_training)
-        patch.setattr(peer_command, "stop_on_signals", lambda stop: None)
+        patch.setattr(SignalHandling, "install", lambda self: None)
         patch.setattr(logging, "basicConfig", lambda **_: None)
         yield
 

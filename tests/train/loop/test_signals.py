@@ -105,6 +105,26 @@ def test_signals_off_the_main_thread_are_unhandled_with_a_warning(
     assert "signals are not handled" in caplog.text
 
 
+def test_a_repeated_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    stop = threading.Event()
+    handling = SignalHandling(stop)
+    handling.install()
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.wait(LIMIT_S)
+        # A launcher may forward what the system has sent to the whole group.
+        signal.raise_signal(signal.SIGUSR1)
+        assert sent == []
+        monkeypatch.setattr("rumor.train.loop.signals._SAME_S", 0.0)
+        signal.raise_signal(signal.SIGUSR1)
+        assert sent == [(os.getpid(), signal.SIGUSR1)]
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+    finally:
+        handling.remove()
+
+
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
