@@ -371,6 +371,7 @@ class Simulation:
             attacks=self._attacks,
             exchange_s=config.exchange_s,
             samples=prepared.samples if requirements_of(rule).by_samples else (),
+            overlaps=requirements_of(rule).overlaps,
             lr=(lambda step: config.lr or self._task.lr) if requirements_of(rule).lr else None,
             lr_factor=prepared.lr_factor,
             machines=machines_of(rule, self._topology, config.seed, self.ids),

@@ -184,6 +184,7 @@ class Swarm:
             protocol=config,
             machines=machines,
             samples=samples if requirements.by_samples else (),
+            overlaps=requirements.overlaps,
             lr=(lambda step: task.lr) if requirements.lr else None,
             measure=models.measure,
             fault_plan=FaultPlan(

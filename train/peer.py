@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..gossip import ConfigError, Rule, RumorError, TransportError
 from ..gossip.errors import LocalProtocolError
@@ -28,6 +29,7 @@ from ..gossip.types import Incarnation
 from ..gossip.weight import founders
 from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
+from .loop.backward import BackwardSteps
 from .loop.group.detection import ranks_of
 from .loop.group.rank_files import RankFiles, SpreadState
 from .loop.group.rank_group import RankGroup, meet
@@ -208,10 +210,9 @@ class Peer:
         if not ranks:
             self._prepare(model, evaluate, evaluate_every)
         else:
-            if evaluate is not None:
-                raise ConfigError(
-                    f"evaluate= needs a whole model, and {len(ranks)} processes hold it"
-                )
+            if evaluate is not None or requirements_of(self._rule).overlaps:
+                what = "evaluate=" if evaluate is not None else "a rule with layers="
+                raise ConfigError(f"{what} needs a whole model, and {len(ranks)} processes hold it")
             self._group = meet(ranks, model)
             self._share_model(self._group)
         before.append(swarm)
@@ -753,6 +754,19 @@ class Peer:
             self.leave()
         elif self.config.signals and runtime.ended_by == STOPPED:
             self._stop_early()
+
+    def overlap(self, optimizer: Optimizer) -> BackwardSteps:
+        """Take *optimizer*'s steps within the backward pass, for a rule such as ``gosgd:layers=8``.
+
+        Each shard is pushed as soon as its step is done. Call ``finish()`` of the result in place
+        of ``optimizer.step()``.
+        """
+        if self._group is not None:
+            raise ConfigError("overlap() needs a whole model, and several processes hold it")
+        return BackwardSteps(self._model, optimizer, self._vector.schema, self._trained_shard)
+
+    def _trained_shard(self, shard: int) -> None:
+        self._running().call("trained_shard", shard=shard)
 
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Record accuracy (a fraction) and mean loss on held-out data; `step` takes a batch's."""

@@ -43,7 +43,9 @@ class RuleContext:
         elapsed_s: Seconds since the last call, 0 at the first.
     """
 
-    def __init__(self, state: State, now: float, *, trained: bool, merging: bool) -> None:
+    def __init__(
+        self, state: State, now: float, *, trained: bool, merging: bool, within_step: bool = False
+    ) -> None:
         self._state = state
         self.config, self.table, self.me = state.config, state.table, state.table.id
         self.now = now
@@ -54,7 +56,8 @@ class RuleContext:
         self._shard_states = shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
-        for shard_state in state.busy_shards:
+        # A step that is still computing must not see changes.
+        for shard_state in () if within_step else state.busy_shards:
             if shard_state.outbox.returned:
                 self.returned += tuple(shard_state.outbox.returned)
                 shard_state.outbox.returned.clear()
@@ -63,7 +66,7 @@ class RuleContext:
                     self._transfers[transfer.id] = transfer
         self._fresh: FreshSnapshots = {}
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
-        if state.distances is None:
+        if not within_step and state.distances is None:
             state.called_s = now
 
     # Properties, since a rule reads few of them in a call.

@@ -42,7 +42,7 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
-from .rule import Rule, require_fit, requirements_of
+from .rule import Rule, hook_of, outstanding_max_of, require_fit, requirements_of
 from .sending import Reading
 from .state import Neighbors, State
 from .validation import MessageFilter
@@ -111,7 +111,7 @@ class Protocol:
             rule_name=rule.name,
             requirements=requirements,
             host=me.host if membership is None else b"",
-            outstanding_max=int(rule.outstanding_max),
+            outstanding_max=outstanding_max_of(rule),
             anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
         )
         self._rule = rule
@@ -277,6 +277,18 @@ class Protocol:
         effects = self._finish_call(now)
         return [*effects, TakeSketch()] if agreement.wants_sketch else effects
 
+    def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
+        """Tell a rule that a shard is final for the optimizer step going on; `step` follows."""
+        state, push = self.state, hook_of(self._rule, "trained_shard")
+        if self.phase is _TRAINING and not state.closing and push is not None:
+            context = RuleContext(state, now, trained=False, merging=False, within_step=True)
+            state.steps_going_on, state.gave, state.distances = 1, False, None
+            try:
+                push(context, shard)
+            finally:
+                state.steps_going_on = 0
+        return self._finish_call(now)
+
     def wake(self, now: float) -> list[Effect | Event]:
         state = self.state
         state.expire(now)
@@ -404,11 +416,10 @@ class Protocol:
         return taken
 
     def _begin_phase(self, now: float) -> None:
-        # Looked up in the class: a wrapper that forwards unknown attributes seems to have it.
-        start = getattr(type(self._rule), "start", None)
-        if self.phase is _TRAINING and start is not None:
-            self.state.distances = None
-            start(self._rule, RuleContext(self.state, now, trained=False, merging=False))
+        state, start = self.state, hook_of(self._rule, "start")
+        if state.table.phase is _TRAINING and start is not None:
+            state.distances = None
+            start(RuleContext(state, now, trained=False, merging=False))
         self._tell_phase()
 
     def _tell_phase(self) -> None:

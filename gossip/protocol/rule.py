@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from .context import RuleContext
 
 __all__ = [
-    *("Requirements", "Rule"),
+    *("Requirements", "Rule", "hook_of"),
     *("require_fit", "require_lr", "require_samples", "require_topology"),
-    *("requirements_of", "shards_of"),
+    *("outstanding_max_of", "requirements_of", "shards_of"),
 ]
 
 _OTHERWISE = "use one that mixes by weight, such as gosgd"
@@ -30,8 +30,9 @@ _OTHERWISE = "use one that mixes by weight, such as gosgd"
 class Rule(Protocol):
     """One algorithm, for one peer. It may keep its own state between calls.
 
-    A rule may have one more method: ``start(context)`` fills registers before the peer trains in a
-    swarm; nothing can be pushed yet.
+    A rule may have two more methods. ``start(context)`` fills registers before the peer trains in a
+    swarm; nothing can be pushed yet. ``trained_shard(context, shard)`` may push one shard during an
+    optimizer step, once its numbers are final (`Requirements.overlaps`), but not mix or combine.
     """
 
     @property
@@ -57,6 +58,12 @@ class Rule(Protocol):
             again once something has arrived, with ``context.trained`` false; a `Halt` if they will
             never arrive; an `EndTraining` if training is over for another peer.
         """
+
+
+def hook_of(rule: object, name: str) -> Callable[..., None] | None:
+    """Return a rule's optional method, `start` or `trained_shard`; None if it has none."""
+    # Looked up in the class: a wrapper that forwards unknown attributes seems to have every method.
+    return getattr(rule, name) if callable(getattr(type(rule), name, None)) else None
 
 
 @frozen_keywords
@@ -90,6 +97,8 @@ class Requirements:
     measures: bool = False
     """True if it measures the distance of shares from the model (`RuleContext.measure`): then a
     simulation computes values while it decides, and a share must have every number."""
+    overlaps: bool = False
+    """True if it pushes each shard during the backward pass (``trained_shard``)."""
     bare: bool = False
     """True if all its rounded shares are encoded on their own (`RuleContext.keep`): then any format
     works, without the anchor or a record of what was last sent."""
@@ -119,6 +128,12 @@ def shards_of(rule: Rule, shards: int) -> int:
             "parameter fraction says into how many"
         )
     return max(own, shards)
+
+
+def outstanding_max_of(rule: Rule) -> int:
+    """Return how many shares may be outstanding at once."""
+    requirements = requirements_of(rule)
+    return int(rule.outstanding_max) * (requirements.shards if requirements.overlaps else 1)
 
 
 def require_fit(rule: Rule, wire: str, shards: int) -> None:

@@ -60,7 +60,7 @@ def send_share(
         epoch=epoch,
         round=round,
         note=note,
-        step=table.step,
+        step=table.step + state.steps_going_on,
         held=held,
     )
     shown = make is Offer and state.shares_memory(peer)

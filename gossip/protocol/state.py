@@ -111,6 +111,8 @@ class State:
     """Rounds of the topology without a reachable neighbor, which were passed over."""
     snapshots: SnapshotId = 0
     samples: int | None = None
+    steps_going_on: int = 0
+    """1 while shards are pushed during an optimizer step that is not counted yet, else 0."""
     lr: float | None = None
     called_s: float | None = None
     founders: int = 1

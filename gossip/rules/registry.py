@@ -214,5 +214,5 @@ def rules_help() -> str:
     """Return how to name a rule, for a command's help."""
     return (
         f"{', '.join(_COMMON)} or one of {len(RULES) - len(_COMMON)} more (see `rumor rules`), "
-        "with parameters as in gosgd:p=0.5,robust=clip; or one of yours, MODULE:CLASS."
+        "with parameters as in gosgd:p=0.5,layers=4; or one of yours, MODULE:CLASS."
     )

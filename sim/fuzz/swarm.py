@@ -130,6 +130,7 @@ class FuzzSwarm:
             seed=seed,
             steps=None,
             protocol=peers.config,
+            overlaps=requirements.overlaps,
             lr=peers.lr,
             fault_plan=fault_plan,
         )

@@ -32,6 +32,10 @@ __all__ = ["Fleet"]
 
 _ROUNDS_TO_SETTLE = 2
 
+# Part of a step's time: the backward pass computes gradients of inputs and of parameters, the
+# forward pass only one product.
+_BACKWARD = 2 / 3
+
 
 class Fleet:
     """Workers, the links between them, and what is due when.
@@ -177,7 +181,9 @@ class Fleet:
         """End a worker's step; a worker that has finished only takes its turn."""
         if not worker.awake or worker.turn_s != self.clock.now:
             return  # it ended, is paused, or was paused since
-        if not worker.finished and not self._take_step(worker):
+        if worker.is_within_step:
+            worker.is_within_step = False
+        elif not worker.finished and not self._take_step(worker):
             return
         self.step(worker, trained=not worker.finished)
         if self.clock.now >= worker.checkpoint_s and self.faults is not None:
@@ -203,6 +209,21 @@ class Fleet:
         if self.values.steps >= self._steps_most:
             self.clock.stop()
         return True
+
+    def _train_shard(self, worker: Worker, shard: int, turn_s: float) -> None:
+        """Finish a shard in a worker's backward pass; the last shards come first."""
+        if not worker.awake or worker.turn_s != turn_s or worker.finished:
+            return
+        if not worker.is_within_step:
+            # A step computes on the values it began with, and nothing is mixed before it ends, so
+            # all of it can be computed at once.
+            if not self._take_step(worker):
+                return
+            worker.is_within_step = True
+        now = self.clock.now + worker.ahead_s
+        effects = worker.protocol.trained_shard(shard, now)
+        if effects:
+            self.executor.apply(worker, effects, now, "trained shard")
 
     def step(self, worker: Worker, *, trained: bool) -> None:
         """Let a worker's protocol take a turn."""
@@ -259,6 +280,13 @@ class Fleet:
             worker.exchanges = exchanges
         worker.step_s = worker.slowness * step_s
         worker.turn_s = self.clock.now + worker.step_s
+        if self._plan.overlaps and not finished:
+            begun_s, n_shards = self.clock.now, self._plan.schema.shards
+            for nth in range(n_shards):
+                part = 1 - _BACKWARD * (1 - (nth + 1) / n_shards)
+                time_s = begun_s + part * (worker.turn_s - begun_s)
+                given = worker, n_shards - 1 - nth, worker.turn_s
+                self.clock.at(time_s, TURN, self._train_shard, *given)
         self.clock.at(worker.turn_s, TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:

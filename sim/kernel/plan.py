@@ -94,6 +94,8 @@ class FleetPlan:
     attacks: tuple[Attack, ...] = ()
     samples: Sequence[int] = ()
     """Samples per step of each worker, for a rule that weighs steps by them; else empty."""
+    overlaps: bool = False
+    """True if the rule pushes shards during a step."""
     lr: Callable[[int], float] | None = None
     """Full learning rate of each step, counted from 0, for a rule that uses it; else None."""
     lr_factor: Callable[[int, int, float], float] | None = None

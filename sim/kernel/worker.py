@@ -57,6 +57,7 @@ class Worker:
     computed_s: float = 0.0  # duration of its finished steps, s, without those to be repeated
     alarm_s: float = math.inf  # latest time at which it is to be woken
     turn_s: float = 0.0
+    is_within_step: bool = False  # the current step is computed already, and shards of it pushed
     finishing: bool = False  # it stops after the current step, once it has taken `last_step` steps
     last_step: int = 0
     finished: bool = False  # true if it takes no more steps
@@ -98,7 +99,7 @@ class Worker:
 
     def computed_until(self, now: float) -> float:
         """Return seconds computed by *now* on steps that count, the current one included."""
-        trains = self.awake and not (self.finished or self.searching)
+        trains = self.awake and not (self.finished or self.searching or self.is_within_step)
         if not trains or self.waiting_since_s is not None:
             return self.computed_s
         return self.computed_s + max(0.0, self.step_s - (self.turn_s - now))

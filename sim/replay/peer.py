@@ -114,6 +114,8 @@ class PeerReplay:
         self._tensors = TensorStore(
             self._vector, lambda snapshot: stream(head.seed, head.id, f"rounding:{snapshot}")
         )
+        if requirements_of(rule).overlaps:
+            self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
         self._frames: dict[ShareId, list[_Frame]] = {}
         self._loss = 0.0

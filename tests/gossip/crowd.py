@@ -8,7 +8,7 @@ import numpy as np
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import EndTraining, Halt, Wait
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import Requirements, Rule, requirements_of
+from rumor.gossip.protocol.rule import Requirements, Rule, hook_of, requirements_of
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.types import PeerId
 from rumor.sim import NetworkConfig
@@ -75,8 +75,8 @@ class RecordedRule:
         return requirements_of(self.rule)
 
     def start(self, context: RuleContext) -> None:
-        if hasattr(self.rule, "start"):
-            self.rule.start(context)
+        if (start := hook_of(self.rule, "start")) is not None:
+            start(context)
 
     def step(self, context: RuleContext) -> Wait | EndTraining | Halt | None:
         outcome = self.rule.step(context)

@@ -1,12 +1,13 @@
 """The training of one peer: a task's model, its optimizer and a part of the data."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from ...gossip import ConfigError
+from ...gossip.wire.schema import Schema
 from ..config import RunConfig
 from ..tasks.data import Loader, batch_length
 from ..tasks.lr_schedule import FullRates, parse_lr_schedule
@@ -14,6 +15,7 @@ from ..tasks.random_state import seed_all, seed_of
 from ..tasks.registry import load_task
 from ..tasks.task import Evaluation, Task
 from ..tensors.cuda import find_device
+from .backward import BackwardSteps
 
 __all__ = ["Learner"]
 
@@ -57,6 +59,7 @@ class Learner:
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.make_optimizer(trainable, config.lr or self.task.lr)
         self._full_rates = FullRates(self._optimizer)
+        self._backward: BackwardSteps | None = None
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
         batch_size = config.batch_size or self.task.batch_size
         self._made_from = {name: getattr(config, name) for name in _MADE_FROM} | {
@@ -72,6 +75,10 @@ class Learner:
             device=self.device,
             peer=peer,
         )
+
+    def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
+        """Take optimizer steps within the backward pass; see `BackwardSteps`."""
+        self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
 
     def start(self) -> None:
         """Make random numbers of a step, such as in dropout, differ between peers."""
@@ -104,7 +111,7 @@ class Learner:
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
         self.task.backward(loss)
-        self._optimizer.step()
+        (self._optimizer.step if self._backward is None else self._backward.finish)()
         self.taken += 1
         self.samples = batch_length(taken)
         return loss.detach()
@@ -142,3 +149,9 @@ class Learner:
         self.taken = int(state["taken"])
         if self._config.lr is not None:
             self._full_rates.scale(1.0)
+
+    def close(self) -> None:
+        """Stop preparing batches; the model is unaffected."""
+        if self._backward is not None:
+            self._backward.close()
+            self._backward = None

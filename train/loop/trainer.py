@@ -115,6 +115,8 @@ class _Training:
         requirements = requirements_of(self.peer._rule)
         self._by_samples = requirements.by_samples
         self._waits = requirements.waits
+        if requirements.overlaps:
+            self.learner.overlap(self.peer._vector.schema, self.peer._trained_shard)
         self._began_s = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -132,8 +134,11 @@ class _Training:
         with peer:
             if not self._resumed:
                 learner.start()
-            while not (stop.is_set() or learner.is_done(peer.swarm_steps) or peer.ended_by):
-                self._step()
+            try:
+                while not (stop.is_set() or learner.is_done(peer.swarm_steps) or peer.ended_by):
+                    self._step()
+            finally:
+                learner.close()
             if peer.ended_by == STOPPED and self._waits:
                 # Peers that wait for one another in each step cannot all end after the same step.
                 stop.set()

@@ -348,7 +348,7 @@ class PeerRuntime:
             self.require_sound()
             try:
                 # A frame belongs to a share that was counted when it was accepted.
-                fills = method in ("step", "wake") or (
+                fills = method in ("step", "trained_shard", "wake") or (
                     method == "receive" and type(arguments["envelope"].body) is not Chunk
                 )
                 if fills and self.store.is_bounded:

@@ -54,7 +54,7 @@ _VERSION: Final = 7
 # Methods of `Protocol` that change it.
 _METHODS: Final = frozenset(
     {
-        *("join", "step", "wake", "filled", "finish", "leave", "receive"),
+        *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
         *("inspected", "attached", "measured", "sketched", "unsent", "read"),
     }
 )

@@ -7,6 +7,8 @@ from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
+from ...types import PeerId
+from ...weight import WEIGHT_MIN, half
 from ..robust.filters import NONE, Robust
 from ..robust.mixing import RobustMixing
 
@@ -25,12 +27,16 @@ class GoSGD:
     stationary mean of the weights is ``w_i ~ 1 / (pushes per second)``: so ``emission`` and
     ``samples`` decide what counts the same, peers, steps or samples.
 
+    With ``layers``, a loop that takes the optimizer's step within the backward pass reports each
+    piece of the model when it is done, and it is pushed then, with weights of its own, while the
+    gradients of earlier pieces are computed.
+
     With ``robust``, a part c of each share is mixed in, depending on its distance from the model:
     ``x += w_s / (w_s + w) c (x_s - x)``. The weight that matches such a move is accepted, and the
     rest goes back.
 
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
-    are ours.
+    are ours. Layers: Kuehn, Keuper and Pfreundt 2017 (CaffeGPI), there of gradients, to be summed.
     """
 
     name = "gosgd"
@@ -71,6 +77,14 @@ class GoSGD:
             ),
         ] = 0,
         robust: Robust = NONE,
+        layers: Annotated[
+            int,
+            Parameter(
+                "pieces of the model that are pushed one by one, each as soon as the backward pass "
+                "is through with it; 1 for the whole model after the step.",
+                low=1,
+            ),
+        ] = 1,
     ) -> None:
         if emission != "per-second" and p > 1:
             raise ConfigError(
@@ -80,26 +94,57 @@ class GoSGD:
         self.emission = emission
         self.outstanding_max = outstanding_max
         self.samples = samples
+        self.layers = layers
         self.robust = robust
         self._mixing = RobustMixing(robust)
         self.requirements = Requirements(
             whole=False,
             by_samples=samples > 0,
             measures=robust != NONE,
+            shards=layers,
+            overlaps=layers > 1,
         )
         # Means over recent steps: duration, and number of samples.
         self._step_s: float | None = None
         self._batch = 0.0
+        self._steps = 0
+        self._to: PeerId | None = None
+        # Pieces handled in the current step, pushed or skipped; None before the first.
+        self._pieces: set[int] | None = None
 
     def step(self, context: RuleContext) -> Wait | None:
         if self.samples and context.samples:
             before = self._batch or context.samples
             self._batch = before + _SMOOTHING * (context.samples - before)
-        if not context.measured:
+        if self.layers > 1 and context.trained:
+            for shard in range(context.n_shards):
+                self.trained_shard(context, shard)
+            self._pieces = None
+        elif not context.measured:
             for _ in range(self._due(context)):
                 context.push_half()
         self._mixing.mix(context)
         return None
+
+    def trained_shard(self, context: RuleContext, shard: int) -> None:
+        """Push half of a piece's weight, once per step, to the same neighbor for all pieces."""
+        if self._pieces is None:
+            self._pieces, self._to = set(), None
+            if self._due(context):
+                self._steps += 1
+                self._to = context.draw(context.neighbors(self._steps), (shard,))
+                if self._to is None:
+                    context.skip()
+        if self._to is None or shard in self._pieces:
+            return
+        self._pieces.add(shard)
+        weight = context.weight_of(shard)
+        # A piece is skipped while that neighbor has not taken its last version. There was credit
+        # for the whole push when it began: checking again would always skip the same pieces on a
+        # slow link.
+        open_to = context.draw((self._to,), (shard,), urgent=True)
+        if weight >= WEIGHT_MIN and open_to is not None:
+            context.push_shards(self._to, {shard: half(weight)})
 
     def _due(self, context: RuleContext) -> int:
         # Training is over: nothing competes for the link, and only agreement counts.

@@ -223,6 +223,7 @@ _SWARM: Mapping[str, _Option] = {
     # The first peer to finish ends training for all.
     "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),
     # Pushes during a step, also in place of a rule that cuts the vector.
+    "pieces": _sometimes(0.17, CUTTING, rule="layers"),
 }
 
 OPTIONS = (*_SWARM, *AIMS)

@@ -178,6 +178,7 @@ class Scenario:
 # Specs of rules that have parameters here; other rules go by their names.
 _RULES: Mapping[str, str] = {
     "gosgd": "gosgd:p=0.6",
+    "layers": "gosgd:p=0.6,layers=3",
     "clipped": "gosgd:p=0.6,robust=clip:tau=2",
     "gosgd-per-second": "gosgd:p=2,emission=per-second",
     "local-sgd": "local-sgd:h=2",

@@ -55,6 +55,7 @@ def unsupported_reason(plan: FleetPlan) -> str:
         (requirements_of(rule).measures, "workers measure how far shares are from their models"),
         (type(rule) not in (GoSGD, SGP), f"the rule is {rule.name}"),
         (gosgd.samples, "workers push by the samples of their steps"),
+        (gosgd.layers > 1, "workers push during a step"),
         (gosgd.emission == "adaptive", "emission is adaptive"),
         (plan.fault_plan is not None, "there are faults"),
         (plan.attacks, "workers lie"),

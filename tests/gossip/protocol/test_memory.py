@@ -34,7 +34,7 @@ def test_a_push_without_memory_is_skipped() -> None:
     ("spec", "shards"),
     [
         ("gosgd:p=1", 1),
-        ("gosgd:p=1", 2),
+        ("gosgd:p=1,layers=2", 2),
         ("sparta", 2),
         ("easgd:every=1", 1),
         ("adpsgd", 1),

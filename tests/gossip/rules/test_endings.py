@@ -27,7 +27,7 @@ WAITING |= {"local-sgd", "diloco", "gasloc", "noloco", "hybrid"}
 
 @pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
-@pytest.mark.parametrize("name", [*RULES, "sgp:robust=clip"])
+@pytest.mark.parametrize("name", [*RULES, "gosgd:p=0.5,layers=3", "sgp:robust=clip"])
 def test_all_peers_end_with_their_weight_and_no_leftovers(
     name: str, weather: NetworkConfig
 ) -> None:

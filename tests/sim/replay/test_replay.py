@@ -171,6 +171,7 @@ LOADED = ("--partition", "iid", "--set=journal")
         (3, (*QUICK, *SHARDS)),
         (3, (*LARGE, "--rule", "diloco:h=3")),
         (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1")),
+        (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3")),
         (2, (*TRACKING, *LARGE, "--wire", "int8", COSINE)),
         (4, (*DIGITS, "--rule", "choco", "--wire", "int8", "--topology", "ring")),
         (4, (*DIGITS, "--rule", "sparseloco:h=3", "--wire", "topk2bit:0.1")),
@@ -187,6 +188,7 @@ def test_rules_formats_and_shards_are_repeated_bit_for_bit(
     assert all(peer.compared and peer.mixed for peer in found.peers)
     records = records_of(run / "peers" / "peer-0" / JOURNAL)
     assert bool(calls(records, "measured")) == ("gosgd:p=0.5,robust=clip:tau=1" in settings)
+    assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
 
 
 @pytest.mark.live

@@ -40,7 +40,7 @@ def require_plain_sgd(folder: Path, steps: int) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("rule", ["gosgd", "gosgd:robust=clip:tau=0.1"])
+@pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
 def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
     run(RunConfig(steps=40, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
     require_plain_sgd(tmp_path, 40)
@@ -109,6 +109,7 @@ def test_the_task_sets_the_default_learning_rate_schedule(
         learner.step()
     assert learner._optimizer.param_groups[0]["lr"] == pytest.approx(expected * task.lr)
     assert learner.lr_schedule == (typed or "linear")
+    learner.close()
 
 
 def test_a_configured_optimizer_replaces_that_of_the_task() -> None:
@@ -116,6 +117,7 @@ def test_a_configured_optimizer_replaces_that_of_the_task() -> None:
     learner = Learner(config, "a")
     assert type(learner._optimizer) is torch.optim.AdamW and learner.lr == 1e-3
     learner.step()
+    learner.close()
     with pytest.raises(ConfigError, match="unknown optimizer 'adamm', did you mean 'adam'"):
         Learner(RunConfig(optimizer="adamm"), "a")
 

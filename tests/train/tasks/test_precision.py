@@ -78,6 +78,7 @@ def test_a_model_learns_in_bfloat16_on_a_gpu() -> None:
     learner = Learner(config, "a")
     for _ in range(60):
         learner.step()
+    learner.close()
     accuracy = learner.task.evaluate(learner.model).accuracy
     assert accuracy is not None and accuracy > 0.85
 

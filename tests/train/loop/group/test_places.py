@@ -18,7 +18,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 
-from rumor.gossip import ConfigError, TrainingError
+from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.wire.formats import Form
 from rumor.train import Peer, PeerConfig
@@ -199,6 +199,8 @@ def test_options_that_need_a_whole_model_are_refused() -> None:
         model = DistributedDataParallel(nn.Linear(2, 2))
         with pytest.raises(ConfigError, match=r"evaluate= needs a whole model"):
             Peer(model, evaluate=lambda _: {}, evaluate_every=1)
+        with pytest.raises(ConfigError, match=r"layers= needs a whole model"):
+            Peer(model, rule=GoSGD(layers=2))
 
 
 def test_processes_that_make_no_peer_are_named() -> None:
