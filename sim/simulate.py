@@ -19,7 +19,7 @@ what was decided so far is computed first.
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from numbers import Real
@@ -42,8 +42,7 @@ from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
-from .batched.prefetch import Prefetcher, can_prefetch
-from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
+from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
@@ -105,9 +104,6 @@ _POINTS_MAX = 60
 _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
 
-# With fewer steps in all, starting a process does not pay.
-_PREFETCH_STEPS_MIN = 4_000
-
 # In the second step all have received from all that they need.
 _STEPS_TRIED = 2
 
@@ -123,7 +119,6 @@ class Simulation:
         # Before anything is made for each of a billion workers.
         check_memory(config, row_bytes=0, registers=0)
         self._cores = config.threads or usable_cores()
-        self._prefetcher = Prefetcher()
         task = values_of.with_test(find_task(config) if task is None else task, config.tested)
         if not isinstance(config.task, str):
             # The task that a function made replaces it, for its name.
@@ -164,9 +159,6 @@ class Simulation:
         """How values are computed; the choice takes as long as some steps do."""
         return self._prepared.choose()
 
-    def _make_values(self) -> Models | VectorRows:
-        return self.engine.make(Threads(self._cores, self._prefetcher.is_deciding))
-
     @cached_property
     def _prepared(self) -> PreparedRun:
         lasting = self._fault_plan is not None
@@ -203,7 +195,7 @@ class Simulation:
     def cost(self) -> Cost | None:
         """Estimate time and memory by a trial, whose values are discarded; None without a model."""
         estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
-        values = self._make_values()
+        values = self.engine.make(Threads(self._cores))
         if isinstance(values, VectorRows):
             return None
         try:
@@ -263,12 +255,13 @@ class Simulation:
             TrainingError: A worker's values became non-finite, or a rule cannot continue.
         """
         engine, started_s = self.engine, time.perf_counter()
-        config, values, curves = self.config, self._make_values(), Curves()
+        config, curves = self.config, Curves()
+        values = engine.make(Threads(self._cores, lambda: scheduler.is_ahead))
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
         scheduler = self._scheduler(values)
         try:
-            for window in self._prefetched(scheduler):
+            for window in scheduler.windows(ahead=self._is_fast and self._cores > 1):
                 values.execute(watch.telling(window))
                 ending = window.ending
                 if window.reading is not None:
@@ -388,19 +381,6 @@ class Simulation:
         """Return the model's size relative to the float32 one it stands for; None without one."""
         stands_for = self.config.stands_for
         return None if stands_for is None else schema.share_bytes / (4 * stands_for)
-
-    def _prefetched(self, scheduler: Scheduler) -> Iterator[Window]:
-        here = iter(scheduler.next_window, None)
-        if self._cores == 1:
-            return here
-        if self._is_fast:
-            return self._prefetcher.in_thread(scheduler.next_window)
-        # A separate process pays only if computing takes no longer than deciding.
-        steps = self._steps_total() or math.inf
-        batches = self.engine.name in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
-        measures = requirements_of(self.config.rule_spec.make()).measures
-        pays = batches and not measures and can_prefetch()
-        return self._prefetcher.in_process(scheduler.next_window) if pays else here
 
     def _every_s(self) -> float:
         step_s = self.config.step_s

@@ -19,7 +19,7 @@ class Threads:
 
     Args:
         n: Number of threads, the calling one included.
-        is_taken: Returns True while another thread or process needs one of the *n* cores.
+        is_taken: Returns True while another thread needs one of the *n* cores.
     """
 
     def __init__(self, n: int = 1, is_taken: Callable[[], bool] = lambda: False) -> None:

@@ -1,7 +1,8 @@
 """Cuts a fleet's run into windows: what to compute, and what to record at each measurement."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,6 +159,7 @@ class Scheduler:
         # Arguments of each run of the fast path so far, so that protocols can catch up.
         self._ran: list[tuple[float, int]] = []
         self._has_ended = False
+        self._coming: Future[Window | None] | None = None
 
     def next_window(self) -> Window | None:
         """Schedule the next window, with measurements at the start, at the end and in between."""
@@ -186,6 +188,23 @@ class Scheduler:
         if self._marks_max is not None and self._mark > self._marks_max:
             self._every_s, self._mark = 2 * self._every_s, self._mark // 2 + 1
         return self._take(fleet, reading=_read(fleet) if came else None)
+
+    @property
+    def is_ahead(self) -> bool:
+        """True while the next window is being scheduled."""
+        return self._coming is not None and not self._coming.done()
+
+    def windows(self, *, ahead: bool = False) -> Iterator[Window]:
+        """Schedule all windows: *ahead* in a thread, each while the one before it is computed."""
+        # A thread pays if machine code decides, which does not hold the GIL.
+        if not ahead:
+            yield from iter(self.next_window, None)
+            return
+        with ThreadPoolExecutor(1, "rumor-deciding") as thread:
+            self._coming = thread.submit(self.next_window)
+            while (window := self._coming.result()) is not None:
+                self._coming = thread.submit(self.next_window)
+                yield window
 
     def _run(self, fleet: Deciding, until_s: float) -> tuple[bool, Deciding]:
         if isinstance(fleet, FastFleet):

@@ -1,8 +1,5 @@
 """Regressions: bugs of simulations that must not come back."""
 
-import multiprocessing
-import os
-import signal
 from typing import Any
 
 import pytest
@@ -12,12 +9,8 @@ from torch.nn import functional
 
 from rumor.gossip import TrainingError
 from rumor.sim import simulate
-from rumor.sim.batched.prefetch import Prefetcher, can_prefetch
-from rumor.sim.batched.schedule import Window
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.train.tasks.task import Task
-
-from .test_prefetch import source
 
 
 def task(model: Any) -> Task:
@@ -90,16 +83,3 @@ def test_the_pace_of_a_finished_worker_does_not_depend_on_one_draw() -> None:
     )
     longest_s = run.summary["virtual_time_s"]
     assert run.summary["pushes"] < 16 * (30 + longest_s / 0.1) * 0.1 * 1.5
-
-
-@pytest.mark.skipif(not can_prefetch(), reason="no fork on this platform")
-def test_a_killed_scheduler_process_is_reported() -> None:
-    stream = Prefetcher().in_process(source(100_000))
-    first: Window = next(stream)
-    assert first.levels
-    (child,) = multiprocessing.active_children()
-    assert child.pid is not None
-    os.kill(child.pid, signal.SIGKILL)
-    with pytest.raises(TrainingError, match="ended with status -9"):
-        for _ in stream:
-            pass
