@@ -203,7 +203,8 @@ def _run(config: SimulationConfig) -> "Run":
                 nonlocal show
                 if show is None:
                     # At the first report: invalid settings have been refused by then.
-                    display = display_on(sys.stderr, describe(asdict(config)), config.time_s)
+                    title = describe(asdict(config) | {"rule_spec": str(config.rule_spec)})
+                    display = display_on(sys.stderr, title, config.time_s)
                     show = shown.enter_context(display)
                 show(progress)
 

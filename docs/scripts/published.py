@@ -10,7 +10,7 @@ from rumor.sim.study import Results
 from rumor.sim.study.analysis.ranking import SIGNIFICANT
 from rumor.sim.study.format import count, listed, number, shown
 from rumor.sim.study.metrics import METRICS, values_of
-from rumor.sim.study.statistics import Difference, difference, holm, interval, minimum_detectable
+from rumor.sim.study.statistics import Difference, differences, holm, interval, minimum_detectable
 
 __all__ = [
     "NOTES",
@@ -92,7 +92,7 @@ Differences here: handwritten digits instead of photographs, 2,410 parameters,
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
     """Compare SGP in rounds with the ring, and all-reduce with it; p is corrected for both."""
     ring, rounds, mean = table
-    found = difference(rounds, ring), difference(mean, rounds)
+    found = *differences([rounds], ring), *differences([mean], rounds)
     below, beside = (
         replace(one, p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)
     )

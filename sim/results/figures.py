@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...gossip.rules.registry import parts_of_spec
 from ...gossip.weight import from_units
 from ...gossip.wire.formats import NATIVE
 
@@ -22,38 +21,30 @@ __all__ = [
     "sized",
 ]
 
-# Words for the keys of a summary that describe the workers' environment.
-_WORLD = {
-    "network": "network {}",
-    "network_latency_s": "latency {:g} s",
-    "network_bandwidth_mbit": "uplinks of {:g} Mbit/s",
-    "network_loss": "loss {:g}",
-    "network_duplicates": "duplicates {:g}",
-    "step_s": "steps of {:g} s",
-    "pace": "pace {}",
-    "speeds": "speeds {}",
-    "slow": "slow {}",
-    "partition": "data {}",
-    "seed": "seed {}",
-}
+# Keys of a summary that describe the workers' environment.
+_WORLD = (
+    *("network", "network_latency_s", "network_bandwidth_mbit", "network_loss"),
+    *("network_duplicates", "step_s", "pace", "speeds", "slow", "partition", "seed"),
+)
 
 
 def describe(settings: Mapping[str, Any]) -> str:
     """Describe the task, the number of workers, and how they exchange, from a run's summary or the
     fields of its configuration.
 
-    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd:p=0.5"})
-    'digits on 8 workers, ring, gosgd with p = 0.5 per step'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd", "p": 0.5})
+    'digits on 8 workers, ring, gosgd:p=0.5'
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
     ...           "wire": "int8", "shards": 4})
     'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
-    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "mine",
-    ...           "rule_spec": "rules:Mine:p=0.5,every=3", "p": 0.5})
-    'digits on 8 workers, ring, mine with p = 0.5 per step, every = 3'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
-    parts = [f"{settings['task']} on {several}", settings["topology"], _rule(settings)]
+    # A summary has the rule's own name next to the spec.
+    rule = settings.get("rule_spec") or settings["rule"]
+    if ":" not in rule and settings.get("p") is not None:
+        rule += f":p={settings['p']:g}"
+    parts = [f"{settings['task']} on {several}", settings["topology"], rule]
     return ", ".join([*parts, *_shares(settings)])
 
 
@@ -61,33 +52,18 @@ def describe_world(settings: Mapping[str, Any]) -> str:
     """Describe the workers' environment: network, speeds, data, faults.
 
     >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
-    'network lan, steps of 0.1 s, slow 3:10, seed 0'
+    'network lan, step_s 0.1, slow 3:10, seed 0'
     """
     parts: list[str] = []
-    for name, words in _WORLD.items():
+    for name in _WORLD:
         value = settings.get(name)
-        if value is None or value in ([], ()):
-            continue
-        text = " ".join(value) if isinstance(value, list | tuple) else value
-        parts.append(words.format(text))
+        if value is not None and value not in ([], ()):
+            text = " ".join(value) if isinstance(value, list | tuple) else value
+            parts.append(f"{name} {text}")
     if faults := len(settings.get("faults") or ()):
         several = "1 fault" if faults == 1 else f"{faults:,} faults"
         parts.append(f"{several}, timing {settings.get('timing')}")
     return ", ".join(parts)
-
-
-def _rule(settings: Mapping[str, Any]) -> str:
-    name, text = parts_of_spec(settings.get("rule_spec") or settings["rule"])
-    given = dict(pair.split("=", 1) for pair in (text or "").split(",") if "=" in pair)
-    p, emission = given.pop("p", None), given.pop("emission", None)
-    p = p if settings.get("p") is None else f"{settings['p']:g}"
-    words = [f"{key} = {value}" for key, value in given.items()]
-    if p is not None:
-        per = "second" if "per-second" in (emission, settings.get("emission")) else "step"
-        words.insert(0, f"p = {p} per {per}")
-    # A summary has the rule's own name next to the spec.
-    shown = settings["rule"] if settings.get("rule_spec") else name
-    return f"{shown} with {', '.join(words)}" if words else str(shown)
 
 
 def _shares(settings: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ def test_arrays_of_different_lengths_are_refused() -> None:
 
 def test_the_repr_of_a_run_is_one_line() -> None:
     shown = repr(made_up())
-    assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd with p = 0.1 per step")
+    assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd:p=0.1")
     assert "accuracy 0.9" in shown and "\n" not in shown
     assert "1 worker," in repr(made_up(workers=1, p=None))
 

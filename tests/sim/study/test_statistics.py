@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rumor.sim.study.statistics import difference, differences, holm, interval
+from rumor.sim.study.statistics import Difference, differences, holm, interval
+
+
+def difference(a: dict[int, float], b: dict[int, float]) -> Difference:
+    return differences([a], b)[0]
 
 
 def test_intervals_follow_students_t_and_are_unknown_for_one_value() -> None:
