@@ -74,7 +74,7 @@ LIVES_MAX = 1 << 12
 SAMPLE_NUMBERS_MAX = 256
 """Most numbers of a model in one status: they give differences between models to about 6 %."""
 
-# Most of each in one status; NAMED_MAX is of figures, settings and reasons.
+# Most of each in one status; NAMED_MAX is of figures and settings.
 LINKS_TOLD_MAX = 64
 EVENTS_TOLD_MAX = 64
 MEMBERS_TOLD_MAX = 256
@@ -359,16 +359,12 @@ class LinkStatus:
     """True if models are read from shared memory: their bytes are neither sent nor counted."""
     bytes_sent: _Count
     bytes_received: _Count
-    frames_sent: _Count
-    """Messages that carried part of a share."""
-    frames_received: _Count
     pushes: _Count
     refusals: _Count
     mixed: _Count
     in_flight: _Count
     roundtrip_s: _Seconds
     """Time from the last hello to its answer, seconds; 0 if it was never measured."""
-    silent_s: _Seconds
 
 
 @frozen_keywords
@@ -401,11 +397,6 @@ class Status:
     ] = ()
     """Its rule, topology, wire format and the like, by name."""
     awaits: Annotated[tuple[PeerId, ...], each(text(1, 64), NAMED_MAX)] = ()
-    reasons: Annotated[
-        tuple[tuple[str, str, int], ...],
-        each(row(what=text(1, 32), why=text(0, 256), count=integer(0, U63)), NAMED_MAX),
-    ] = ()
-    """``skipped`` or ``refused``, the reason, and its count."""
     links: Annotated[tuple[LinkStatus, ...], each(record(LinkStatus), LINKS_TOLD_MAX)] = ()
     events: Annotated[tuple[EventNote, ...], each(record(EventNote), EVENTS_TOLD_MAX)] = ()
     """The requested events that are still remembered, oldest first."""

@@ -209,7 +209,6 @@ class _Target:
             steps_s=self.rate("step"),
             figures=_figures(status.figures),
             staleness_mean=self.staleness(),
-            reasons=status.reasons,
             bytes_out_s=self.rate("bytes_sent"),
             bytes_in_s=self.rate("bytes_received"),
             uptime_s=status.uptime_s,

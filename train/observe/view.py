@@ -54,8 +54,6 @@ class PeerView:
     distance: float | None = None
     """Distance of its model from the mean over all that answer, relative to that mean's norm and
     estimated from 256 numbers."""
-    reasons: tuple[tuple[str, str, int], ...] = ()
-    """``skipped`` or ``refused``, the reason, and the count."""
     bytes_out_s: float | None = None
     """Bytes per second handed to the network, without what neighbors read from memory."""
     bytes_in_s: float | None = None

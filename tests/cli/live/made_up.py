@@ -52,14 +52,11 @@ def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
         "shares_memory": False,
         "bytes_sent": 9_000_000,
         "bytes_received": 8_500_000,
-        "frames_sent": 400,
-        "frames_received": 390,
         "pushes": 400,
         "refusals": 0,
         "mixed": 390,
         "in_flight": 1,
         "roundtrip_s": 0.0123,
-        "silent_s": 0.4,
     }
     return LinkView(source=source, status=LinkStatus(peer=target, **usual | fields), **rates)
 

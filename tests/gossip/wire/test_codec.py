@@ -99,9 +99,15 @@ MEMBERS = (
 )
 TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int64", shared=False))
 
-COUNTS = {"bytes_sent": 100, "bytes_received": 50, "frames_sent": 1, "frames_received": 0}
-COUNTS |= {"pushes": 1, "refusals": 0, "mixed": 2, "in_flight": 1}
-LINK = LinkStatus(peer="b", shares_memory=False, roundtrip_s=0.001, silent_s=0.5, **COUNTS)
+COUNTS = {
+    "bytes_sent": 100,
+    "bytes_received": 50,
+    "pushes": 1,
+    "refusals": 0,
+    "mixed": 2,
+    "in_flight": 1,
+}
+LINK = LinkStatus(peer="b", shares_memory=False, roundtrip_s=0.001, **COUNTS)
 
 STATUS = Status(
     me=MEMBERS[0],
@@ -110,7 +116,6 @@ STATUS = Status(
     figures=(("pushes", 3.0), ("loss", 0.25)),
     settings=(("rule", "gosgd"),),
     awaits=("b",),
-    reasons=(("skipped", "no memory", 2),),
     links=(LINK,),
     events=(EventNote(number=1, event="joined", peer="b", ago_s=3.0),),
     members=(Sighting(MEMBERS[0], Standing.SUSPECTED),),

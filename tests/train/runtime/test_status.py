@@ -11,9 +11,7 @@ from rumor.gossip.effects.events import (
     PeerMet,
     PeerRecovered,
     PeerSuspected,
-    PushSkipped,
     ShareMixed,
-    ShareRefused,
 )
 from rumor.gossip.effects.ledger import Entry, Kind, Outstanding
 from rumor.gossip.protocol.protocol import Protocol
@@ -117,18 +115,6 @@ def test_a_status_reports_weights_counters_and_measurements() -> None:
     assert dict(status.settings) == {"rule": "gosgd", "odd": "a?b" + "x" * 253}
     assert status.members == ()
     assert world.desk.answer(Inquire(), world.look, ("p1",)).awaits == ("p1",)
-
-
-def test_reasons_for_skipped_and_refused_shares_are_counted() -> None:
-    world = World()
-    for effect in (PushSkipped("no credit"), PushSkipped("no credit"), ShareRefused("p0", "late")):
-        world.counters.count(effect)
-    assert world.answer().reasons == (("skipped", "no credit", 2), ("refused", "late", 1))
-    for number in range(100):
-        world.counters.count(ShareRefused("p0", f"of {number} registers"))
-    reasons = world.answer().reasons
-    assert len(reasons) <= 34 and ("refused", "other reasons", 70) in reasons
-    assert world.counters.refused == 101
 
 
 def test_links_report_their_traffic() -> None:

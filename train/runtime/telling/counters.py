@@ -16,7 +16,6 @@ __all__ = ["Counters", "LinkCounts"]
 
 # Bounded, as a stranger can make up any number of names.
 _LINKS_MAX: Final = 1024
-_REASONS_MAX: Final = 32
 
 
 @dataclass(slots=True)
@@ -25,13 +24,9 @@ class LinkCounts:
 
     bytes_sent: int = 0
     bytes_received: int = 0
-    frames_sent: int = 0
-    frames_received: int = 0
     pushes: int = 0
     refusals: int = 0
     mixed: int = 0
-    heard_s: float = field(default_factory=time.monotonic)
-    """Time of its last message, or of its discovery."""
     asked_s: float | None = None
     """Time of a hello to it that it has not answered yet."""
     roundtrip_s: float = 0.0
@@ -56,8 +51,6 @@ class Counters:
     membership_bytes: int = 0
     bytes_received: int = 0
     errors: int = 0
-    reasons: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
-    """Number of pushes ``skipped`` or shares ``refused``, by reason."""
     links: dict[PeerId, LinkCounts] = field(default_factory=dict, repr=False)
     """Traffic with each other peer; see `link`."""
     _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
@@ -88,18 +81,15 @@ class Counters:
         if to is not None:
             link = self.link(to)
             link.bytes_sent += size
-            link.frames_sent += len(parts) > 1
             if isinstance(body, Hello) and body.reply:
                 link.asked_s = time.monotonic()
 
     def note_received(self, envelope: Envelope, size_bytes: int) -> None:
         """Count a message that the protocol has accepted."""
-        link, body, now = self.link(envelope.source), envelope.body, time.monotonic()
-        link.heard_s = now
+        link, body = self.link(envelope.source), envelope.body
         link.bytes_received += size_bytes
-        link.frames_received += envelope.frame_bytes > 0
         if isinstance(body, Hello) and not body.reply and link.asked_s is not None:
-            link.roundtrip_s, link.asked_s = now - link.asked_s, None
+            link.roundtrip_s, link.asked_s = time.monotonic() - link.asked_s, None
 
     def count(self, effect: Effect | Event) -> None:
         """Count one effect."""
@@ -122,10 +112,6 @@ class Counters:
                 self.skipped += is_push
                 self.refused += not is_push
                 self.no_memory += reason == NO_MEMORY
-                key = "skipped" if is_push else "refused", reason
-                if key not in self.reasons and len(self.reasons) >= _REASONS_MAX:
-                    key = key[0], "other reasons"
-                self.reasons[key] = self.reasons.get(key, 0) + 1
             case ShareMixed():
                 self.mixed += 1
                 self.staleness_steps += effect.staleness_steps

@@ -80,10 +80,6 @@ class StatusDesk:
                 ),
                 settings=self._settings,
                 awaits=tuple(awaits)[:NAMED_MAX],
-                reasons=tuple(
-                    (what, printable(why, 256), count)
-                    for (what, why), count in list(stats.counters.reasons.items())
-                )[:NAMED_MAX],
                 events=tuple(
                     EventNote(
                         number=each.number,
@@ -94,7 +90,7 @@ class StatusDesk:
                     for each in events
                 ),
                 sample=sample,
-                links=tuple(_links(stats.counters, protocol, now)),
+                links=tuple(_links(stats.counters, protocol)),
                 members=members,
                 more=more,
             )
@@ -133,7 +129,7 @@ class StatusDesk:
         return tuple(found), len(found) < len(behind)
 
 
-def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
+def _links(counters: Counters, protocol: Protocol) -> Iterator[LinkStatus]:
     """Yield links to known peers, those with the most traffic first."""
     in_flight = Counter(peer for a in protocol.accounts for peer, _ in a.outstanding)
     known = {member.id for member in protocol.known()}
@@ -142,13 +138,8 @@ def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkS
     for peer, link in links[:LINKS_TOLD_MAX]:
         told = asdict(link)
         del told["asked_s"]
-        yield LinkStatus(
-            peer=peer,
-            shares_memory=protocol.state.shares_memory(peer),
-            in_flight=in_flight[peer],
-            silent_s=max(0.0, now - told.pop("heard_s")),
-            **told,
-        )
+        shares_memory = protocol.state.shares_memory(peer)
+        yield LinkStatus(peer=peer, shares_memory=shares_memory, in_flight=in_flight[peer], **told)
 
 
 def printable(text: str, length_max: int) -> str:
