@@ -1,7 +1,7 @@
 """The end of a peer: its report in ``peer.json``, and its model."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,7 +12,7 @@ from ...gossip.weight import in_units
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, PeerStats
-from ..storage.merge import runs_of, save_model, with_aliases
+from ..storage.merge import save_model, write_schema
 from ..tensors.vector import Vector
 
 __all__ = ["Report", "State", "save_peer_model"]
@@ -76,18 +76,12 @@ def save_peer_model(
         "peer": stats.id,
         "weight_units": str(stats.weight_units),
         "step": str(stats.steps),
-        "schema": schema.hash.hex(),
+        "schema": json.dumps(write_schema(replace(schema, frozen=()))),
         "swarm": stats.swarm,
         "met": json.dumps(sorted(stats.met)),
     }
-    local = {placed.tensor.data_ptr() for placed in vector.layout.local}
-    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
-        metadata["local"] = json.dumps(own)
     if schema.shards > 1:
         metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
-        metadata["shard_runs"] = json.dumps(with_aliases(runs_of(schema), state))
-        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
-            metadata["shard_orders"] = json.dumps(with_aliases(orders, state))
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in state.items()

@@ -19,9 +19,8 @@ from ...gossip.errors import LocalProtocolError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation, PeerId
-from ...gossip.wire.fields import FieldError, Fields
+from ...gossip.wire.fields import FieldError
 from ...gossip.wire.messages import Phase
-from ...gossip.wire.schema import Schema
 from ..config import PeerConfig, Recurrence
 from ..model import travelling_tensors
 from ..storage.checkpoint import (
@@ -41,6 +40,7 @@ from ..storage.incarnation import (
     next_incarnation,
     note_incarnation,
 )
+from ..storage.merge import read_schema, write_schema
 from ..tensors.blocks import is_finite_tensor
 from ..tensors.state import flatten_state, restore_state
 from ..tensors.vector import Vector
@@ -53,7 +53,6 @@ _log = logging.getLogger("rumor")
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
 _NOTES: Final = "the addresses of peers"
-_SCHEMA: Final = Fields(Schema)
 
 
 class PeerFolder:
@@ -191,7 +190,7 @@ class PeerFolder:
 
     def _require_fit(self, kept: Any) -> None:
         schema = self._vector.schema
-        then: Schema = _SCHEMA.read(_tuples(kept))
+        then = read_schema(kept)
         # Frozen tensors cannot be compared if either side did not record them.
         if not (then.frozen and schema.frozen):
             then = replace(then, frozen=schema.frozen)
@@ -357,7 +356,7 @@ class PeerFolder:
         anchor = (self._vector.anchor_flats or ()) if is_anchored else ()
         tensors |= {f"anchor.{i}": _copied(flat) for i, flat in enumerate(anchor)}
         head |= {"rng": rng, "registered": registered, "own": kept}
-        head["schema"] = _SCHEMA.write(self._vector.schema)
+        head["schema"] = write_schema(self._vector.schema)
         checkpoint = Checkpoint(head=head, tensors=tensors)
         self._is_written = False
         self._writer.add(_JOB, lambda: self._write(checkpoint, number))
@@ -424,10 +423,6 @@ def _give_back(name: str, each: Stateful, checkpoint: Checkpoint) -> None:
 
 def _copied(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _alike(flat: Tensor, kept: Tensor) -> bool:

@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -22,14 +22,13 @@ from torch import Tensor
 
 from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.weight import UNIT, from_units, in_floats, in_units
+from ...gossip.wire.fields import FieldError, Fields
 from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from .files import drafted, json_of
 
 __all__ = [
     "Merged",
-    "Run",
-    "Runs",
     "SavedModel",
     "consensus_distance",
     "digest",
@@ -37,30 +36,27 @@ __all__ = [
     "merge_models",
     "merging_weights",
     "open_model",
-    "runs_of",
+    "read_schema",
     "save_model",
     "swarms_of",
-    "with_aliases",
+    "write_schema",
 ]
 
 # Each founder brings 2^40 units to each shard. A float64 could not hold larger sums of weights.
 _WEIGHT_MAX: Final = UNIT << 128
 
-_T = TypeVar("_T")
-
 _ID: Final = attrgetter("id")
 
 
-class Run(NamedTuple):
-    """A slice of one flattened tensor that lies in one shard."""
+_SCHEMA: Final = Fields(Schema)
+
+
+class _Run(NamedTuple):
+    """A slice of one flattened tensor, in its memory order, that lies in one shard."""
 
     start: int
     stop: int
     shard: int
-
-
-Runs = Mapping[str, tuple[Run, ...]]
-"""Runs by tensor; in order, and together all of the tensor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +70,8 @@ class SavedModel:
     """Final weight over all shards; 0 if the header lacks it."""
     shard_weights: tuple[int, ...]
     """Final weight of each shard; one for an unsharded vector."""
-    runs: Runs
-    """Which numbers belong to which shard, in their memory order; empty for an unsharded vector."""
-    local: frozenset[str]
-    """Names of tensors that are the peer's own, and not averaged."""
-    orders: Mapping[str, tuple[int, ...]]
-    """All axes of a tensor, outermost in memory first, for tensors whose axes are permuted."""
+    schema: Schema | None
+    """Schema of what peers exchange of it; None if the header lacks it."""
     tensors: tuple[tuple[str, str], ...]
     """Name of each tensor, and its shape and dtype in words, in the file's order."""
     swarm: str = ""
@@ -88,6 +80,12 @@ class SavedModel:
     """Incarnations that its peer was in one swarm with, its own included; empty if the header lacks
     them."""
 
+    @property
+    def local(self) -> set[str]:
+        """Names of tensors that are the peer's own, and not averaged."""
+        specs = () if self.schema is None else self.schema.tensors
+        return {name for spec in specs if not spec.shared for name in (spec.name, *spec.aliases)}
+
 
 def open_model(path: Path) -> SavedModel:
     """Read the header of a saved model, or raise TrainingError."""
@@ -95,38 +93,33 @@ def open_model(path: Path) -> SavedModel:
         with _opened(path) as file:
             header = file.metadata() or {}
             parts = {name: file.get_slice(name) for name in file.keys()}
-            shapes = {name: part.get_shape() for name, part in parts.items()}
-            tensors = tuple((n, f"{tuple(shapes[n])} {parts[n].get_dtype()}") for n in parts)
+            shapes = {name: tuple(part.get_shape()) for name, part in parts.items()}
+            tensors = tuple((n, f"{shapes[n]} {parts[n].get_dtype()}") for n in parts)
         id = header.get("peer", path.parent.name)
         if "peer" in header and not is_name(id):
             raise ValueError(f"{reprlib.repr(id)} is not a peer's name")
         told = header.get("weight_units", "0")
         whole, *by_shard = map(_weight, (told, *header.get("shard_units", told).split(",")))
-        local = json_of(header.get("local", "[]"))
-        if not isinstance(local, list):
-            raise ValueError("its local tensors must be a list of names")
-        runs = {
-            name: tuple(Run(*run) for run in several)
-            for name, several in json_of(header.get("shard_runs", "{}")).items()
-        }
-        orders = {n: tuple(axes) for n, axes in json_of(header.get("shard_orders", "{}")).items()}
-        for name, shape in shapes.items():
-            _require_fit(name, shape, runs.get(name), len(by_shard))
-            if sorted(orders.get(name, range(len(shape)))) != list(range(len(shape))):
-                raise ValueError(f"its order of axes is not that of {name}")
+        schema = read_schema(json_of(header["schema"])) if "schema" in header else None
+        if schema is not None and schema.shards != len(by_shard):
+            raise ValueError(f"it has {len(by_shard)} weights for {schema.shards} shards")
+        for spec in schema.tensors if schema is not None else ():
+            for name in (spec.name, *spec.aliases):
+                if shapes.get(name, spec.shape) != spec.shape:
+                    raise ValueError(f"its schema has another shape of {name}")
+            if sorted(spec.axes) != list(range(len(spec.shape))):
+                raise ValueError(f"its order of axes is not that of {spec.name}")
         return SavedModel(
             path=path,
             id=id,
             weight=whole,
             shard_weights=tuple(by_shard),
-            runs=runs,
-            local=frozenset(local),
-            orders=orders,
+            schema=schema,
             tensors=tensors,
             swarm=header.get("swarm", ""),
             met=frozenset((str(id), int(n)) for id, n in json_of(header.get("met", "[]"))),
         )
-    except (TypeError, AttributeError, ValueError) as error:
+    except (TypeError, AttributeError, ValueError, FieldError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
 
 
@@ -137,23 +130,28 @@ def _weight(told: str) -> int:
     return weight
 
 
-def _require_fit(name: str, shape: Sequence[int], runs: Sequence[Run] | None, shards: int) -> None:
-    if runs is None:
-        return
-    ends = [0, *(run.stop for run in runs)]
-    starts = [*(run.start for run in runs), prod(shape)]
-    if starts != ends or any(a > b for a, b in pairwise(ends)):
-        raise ValueError(f"its shards are not all of {name}, in order")
-    if not all(0 <= run.shard < shards for run in runs):
-        raise ValueError("it names more shards than weights")
+def write_schema(schema: Schema) -> Any:
+    """Return a schema as JSON values."""
+    return _SCHEMA.write(schema)
 
 
-def runs_of(schema: Schema) -> Runs:
-    """Map the shards of a vector to its tensors."""
+def read_schema(value: Any) -> Schema:
+    """Return a schema from JSON values; raise `FieldError` unless `write_schema` made them."""
+    schema: Schema = _SCHEMA.read(_tuples(value))
+    return schema
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _runs_of(schema: Schema) -> dict[str, tuple[list[_Run], tuple[int, ...]]]:
+    """Map the shards of a vector to its tensors, by each of their names: runs that are all of the
+    tensor, and its axes, the outermost in memory first."""
     owners = np.empty(schema.share_bytes // ALIGNMENT_BYTES, np.int32)
     for shard in range(schema.shards):
         owners[schema.lines(shard)] = shard
-    found, line = {}, 0
+    found, line = dict[str, tuple[list[_Run], tuple[int, ...]]](), 0
     for tensor in schema.tensors:
         if not tensor.shared:
             continue
@@ -163,18 +161,9 @@ def runs_of(schema: Schema) -> Runs:
         starts = np.flatnonzero(np.diff(here, prepend=-1))
         stops = [*(starts[1:] * per_line).tolist(), n_numbers]
         each = zip((starts * per_line).tolist(), stops, here[starts].tolist(), strict=False)
-        found[tensor.name] = tuple(Run(*run) for run in each)
+        runs = [_Run(*run) for run in each]
+        found |= dict.fromkeys((tensor.name, *tensor.aliases), (runs, tensor.axes))
         line += n_lines
-    return found
-
-
-def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
-    """Give every name of a tied tensor in a state dict the entry of the first one."""
-    by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
-    found = dict(told)
-    for name, tensor in state.items():
-        if isinstance(tensor, Tensor) and tensor.data_ptr() in by_place:
-            found.setdefault(name, by_place[tensor.data_ptr()])
     return found
 
 
@@ -234,21 +223,25 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     # A fixed order, since sums of floats depend on it.
     chosen = sorted((model for model in models if model.id in weights), key=_ID)
     whole = [weights[model.id] for model in chosen]
-    one, merged = models[0], {}
+    one, merged, cut = models[0], dict[str, Tensor](), {}
+    if one.schema is not None and one.schema.shards > 1:
+        cut = _runs_of(one.schema)
+    local = one.local
     with _readers(chosen) as readers:
         heaviest = readers[whole.index(max(whole))]
         for name, _ in one.tensors:
-            if name in one.local or not readers[0](name).is_floating_point():
+            if name in local or not readers[0](name).is_floating_point():
                 # A mean of counters or of queues is meaningless.
                 merged[name] = heaviest(name)
                 continue
-            cuts = [(slice(None), whole)]
-            if name in one.runs:
+            cuts, axes = [(slice(None), whole)], None
+            if name in cut:
+                runs, axes = cut[name]
                 cuts = [
                     (slice(run.start, run.stop), [each.shard_weights[run.shard] for each in chosen])
-                    for run in one.runs[name]
+                    for run in runs
                 ]
-            merged[name] = _mean(name, readers, cuts, one.orders.get(name))
+            merged[name] = _mean(name, readers, cuts, axes)
     return merged
 
 
@@ -301,10 +294,10 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
     as `merge` does.
     """
     _check_alike(models)
-    spread = size = 0.0
+    spread, size, local = 0.0, 0.0, models[0].local
     with _readers(sorted(models, key=_ID)) as readers:
         for name, _ in models[0].tensors:
-            if name in models[0].local or (names is not None and name not in names):
+            if name in local or (names is not None and name not in names):
                 continue
             rows = [read(name) for read in readers]
             if not rows[0].is_floating_point():
@@ -388,11 +381,6 @@ def _check_alike(models: Sequence[SavedModel]) -> None:
         raise ConfigError("there is no model: give at least one peer's folder")
     one = models[0]
     for other in models[1:]:
-        if (other.runs, other.orders) != (one.runs, one.orders):
-            raise ConfigError(
-                f"{one.path} and {other.path} were cut into shards in different ways: merge "
-                "models of one swarm"
-            )
         for index, pair in enumerate(zip_longest(one.tensors, other.tensors, fillvalue=())):
             ours, theirs = (" ".join(tensor) or "absent" for tensor in pair)
             if ours != theirs:
@@ -400,3 +388,8 @@ def _check_alike(models: Sequence[SavedModel]) -> None:
                     f"{one.path} and {other.path} hold different models: tensor {index} is "
                     f"{ours} in the first and {theirs} in the second"
                 )
+        if other.schema != one.schema:
+            raise ConfigError(
+                f"{one.path} and {other.path} were exchanged in different ways, as in other "
+                "shards or memory formats: merge models of one swarm"
+            )

@@ -82,7 +82,7 @@ def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
 
 
 def test_integers_and_local_tensors_come_from_the_heaviest_model(tmp_path: Path) -> None:
-    models, local = [], {"local": '["queue"]'}
+    models, local = [], {"schema": '[[["queue",[3],"float32",false]],1]'}
     for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 21)):
         tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(float(value))}
         models.append(save(tmp_path, peer, units, local, **tensors))
@@ -139,13 +139,12 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, content: bytes) -
         ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is not a weight"),
         ({"shard_units": "1,x"}, "'x' is not a weight"),
         ({"peer": "../up\n"}, r"'\.\./up\\n' is not a peer's name"),
-        ({"shard_runs": '{"x":5}'}, "not iterable"),
-        ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "not all of x, in order"),
-        ({"shard_runs": '{"x":[[0,2,0]]}'}, "not all of x"),
-        ({"shard_runs": '{"x":[]}'}, "not all of x"),
-        ({"shard_runs": '{"x":[[0,3,1]]}'}, "more shards than weights"),
-        ({"shard_orders": '{"x":[1,0]}'}, "order of axes is not that of x"),
-        ({"local": '{"x": 1}'}, "must be a list of names"),
+        ({"schema": "5"}, ""),
+        ({"schema": '[[["x",[4],"float32",true]],1]'}, "another shape of x"),
+        ({"schema": '[[["x",[3],"float33",true]],1]'}, "a dtype that can travel"),
+        ({"schema": '[[["x",[1,3],"float32",true,[1,1]]],1]'}, "another shape of x"),
+        ({"schema": '[[["x",[3],"float32",true,[1]]],1]'}, "order of axes is not that of x"),
+        ({"schema": '[[["x",[1024],"float32",true]],2]'}, "1 weights for 2 shards"),
         ({"met": '[["a",1e999]]'}, "1e999"),
     ],
 )
@@ -210,7 +209,9 @@ def test_merged_shards_equal_shards_mixed_by_vectors(
         save_model(path, state, header)
         models.append((open_model(path), peer._vector))
     (one, ours), (two, theirs) = models
-    assert one.orders["0.weight"] == (0, 2, 3, 1) and one.orders["2.weight"] == (1, 0)
+    assert one.schema is not None
+    orders = {tensor.name: tensor.order for tensor in one.schema.tensors if tensor.order}
+    assert orders == {"0.weight": (0, 2, 3, 1), "1.weight": (1, 0)}
     for shard in range(shards):
         first, second = weights[0][shard], weights[1][shard]
         payload = theirs.snapshot(shard=shard)
