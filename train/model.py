@@ -33,7 +33,6 @@ __all__ = [
     "state_dict",
     "tie_again",
     "tied_names",
-    "travelling",
     "travelling_tensors",
     "with_extra_state",
     "with_own_names",
@@ -111,11 +110,6 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
         if type(part).get_extra_state is not nn.Module.get_extra_state:
             found[plain(f"{name}.").removesuffix(".")] = part
     return found
-
-
-def travelling(model: nn.Module) -> frozenset[str]:
-    """Return the names of what peers exchange: trained tensors, and finite floating buffers."""
-    return frozenset(named.name for named in sort_out(model)[0])
 
 
 def named_state(model: nn.Module) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ...gossip import Audit, audit
 from ...gossip.effects.ledger import Account
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
-from ...train.model import travelling, with_own_names
+from ...train.model import with_own_names
 from ...train.storage.jsonl import Tail, finite
 from ...train.storage.ledger_file import read_ledgers
 from ...train.storage.merge import (
@@ -207,11 +207,11 @@ def merge_outcomes(
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if len(_swarms(models)) != 1:
         return None, None
+    merged = merge_models(models)
     if task is None:
-        return merge_models(models), None
+        return merged, None
     torch.manual_seed(0)
     model = task.build()
-    merged = merge_models(models, travelling(model))
     model.load_state_dict(with_own_names(model, merged.state))
     return merged, task.evaluate(model)
 

@@ -4,7 +4,7 @@ Tensors are read one at a time, so merging takes the memory of one model for any
 """
 
 import reprlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -261,7 +261,7 @@ class Merged:
         save_model(path, self.state, {"merged_from": held, "digest": self.digest})
 
 
-def merge_models(models: Sequence[SavedModel], names: Collection[str] | None = None) -> Merged:
+def merge_models(models: Sequence[SavedModel]) -> Merged:
     """Merge models of one swarm, and measure how far those that count are apart; see `merge`.
 
     Raises:
@@ -282,28 +282,30 @@ def merge_models(models: Sequence[SavedModel], names: Collection[str] | None = N
     return Merged(
         state=state,
         weights=weights,
-        consensus_distance=consensus_distance(chosen, names),
+        consensus_distance=consensus_distance(chosen),
         digest=digest(state),
     )
 
 
-def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
+def consensus_distance(models: Sequence[SavedModel]) -> float:
     """Return the consensus distance of models, sqrt(mean_i |x_i - mean|^2) / |mean|, unweighted.
 
-    *names* are the exchanged tensors, see `travelling`; default: all finite floating ones. Raises
-    as `merge` does.
+    It is that of the tensors in their schema; without one, of all finite floating ones. Raises as
+    `merge` does.
     """
     _check_alike(models)
-    spread, size, local = 0.0, 0.0, models[0].local
+    spread, size, schema = 0.0, 0.0, models[0].schema
+    specs = () if schema is None else schema.tensors
+    shared = {spec.name for spec in specs if spec.shared}
     with _readers(sorted(models, key=_ID)) as readers:
         for name, _ in models[0].tensors:
-            if name in local or (names is not None and name not in names):
+            if schema is not None and name not in shared:
                 continue
             rows = [read(name) for read in readers]
             if not rows[0].is_floating_point():
                 continue
             values = torch.stack(rows).double()
-            if names is None and not values.isfinite().all():
+            if schema is None and not values.isfinite().all():
                 # Masks of -inf have no distance.
                 continue
             mean = values.mean(dim=0)

@@ -165,15 +165,18 @@ def test_a_model_without_metadata_has_its_folder_name_and_no_weight(tmp_path: Pa
 def test_consensus_distance_is_the_spread_around_the_mean_over_its_norm(tmp_path: Path) -> None:
     # The mean is (3, 3, 3), and both are 2 away from it in each coordinate, whatever they weigh.
     assert consensus_distance(two_models(tmp_path, (99, 1))) == pytest.approx(2 / 3)
-    # Masks and counters do not count; if tensors are named, only those count.
+    # Masks and counters do not count; with a schema, only what is exchanged counts.
     masked = two_models(tmp_path, mask=ones(-torch.inf))
     assert consensus_distance(masked) == pytest.approx(2 / 3)
     numbers = (("a", 1.0, 0), ("b", 5.0, 1))
     counted = [save(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in numbers]
     assert consensus_distance(counted) == pytest.approx(2 / 3)
     frozen = two_models(tmp_path, frozen=ones(100.0))
-    assert consensus_distance(frozen, {"x"}) == pytest.approx(2 / 3)
     assert consensus_distance(frozen) == pytest.approx(2 / (3**2 + 100**2) ** 0.5)
+    header = {"schema": '[[["x",[3],"float32",true]],1]'}
+    frozen_too = {"frozen": ones(100.0)}
+    known = [save(tmp_path, p, 1, header, x=ones(x), **frozen_too) for p, x, _ in numbers]
+    assert consensus_distance(known) == pytest.approx(2 / 3)
 
 
 def test_the_digest_depends_on_content_but_not_on_order() -> None:
