@@ -235,11 +235,9 @@ EVENT_COVERAGE: Mapping[str, str] = {
     "model read": "a peer was shown another's model, to average all of them",
     "abandoned": "memory of such a share could not be used again, as its reader was gone",
     "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
-    "damaged": "bits of a message were flipped, and the codec refused it",
     "two swarms": "two swarms that had each been founded heard of one another",
     "halted": "a rule that waits for others had to halt, as one of them was lost",
     "other format": "numbers travelled in 8 or 16 bits, or only some of them",
-    "clock far ahead": "a peer's clock was ahead by more than a day",
     "clock behind": "a peer's clock was behind that of others",
 }
 """Description of each event, by the name under which `Invariants.seen` counts it."""

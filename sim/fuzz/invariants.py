@@ -18,11 +18,11 @@ from ...gossip.weight import in_units
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Phase, Query, Refer
 from .peers import FuzzPeer, Peers
-from .trace import canonical, tell
+from .trace import tell
 from .vector import Values
 from .violation import LIVENESS, Violation
 
-__all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
+__all__ = ["ROUNDED", "Invariants"]
 
 _Push = tuple[Life, Life, int, int]
 """Sender, receiver, number, shard."""
@@ -32,9 +32,6 @@ _ROUNDING: Final = 1e-9
 
 ROUNDED: Final = 0.2
 """The same tolerance if numbers travel in 8 or 16 bits; models start some units apart."""
-
-BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
-"""A peer believes in incarnations that begin at most this much later than its own, ms."""
 
 # Recent events and effects that are kept, to be shown with a violation.
 _TRACED: Final = 1500
@@ -130,7 +127,6 @@ class Invariants:
         is_native = parse_wire(peers.config.wire).is_native
         self._rounding = _ROUNDING if is_native else ROUNDED
         self._keeps_hulls = peers.hulls
-        self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
         self.seen: Counter[str] = Counter()
         # Not the accounts that the protocols keep in memory: those are compared with these.
@@ -148,7 +144,7 @@ class Invariants:
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
         # Shards with new entries since the last audit.
         self._stale: set[int] = set()
-        self._within = self._wrote = self._moved = False
+        self._within = self._moved = False
         self._quiet: set[Life] = set()
         self._left: set[Life] = set()
         # Incarnations of which others know a later one, so that no peer settles with them.
@@ -185,15 +181,14 @@ class Invariants:
         """Drop an incarnation that died silently."""
         life = host.life
         if not self._within:
-            self.compare()
+            self.audit()
         self._within = False
         self.dead.add(life)
         del self._hosts[life]
         if life in self._copies.values():
             self.seen["donor lost in mid-join"] += 1
         self._stale.update(range(len(host.ledgers)))
-        if self._every == 1:
-            self._audit((life[0],))
+        self.audit((life[0],))
 
     def happened(self, now: float, life: Life, what: str, detail: object) -> None:
         """Record an event."""
@@ -201,13 +196,13 @@ class Invariants:
         self._now, self._within = now, True
         self._traced.append((now, life, what, detail))
         if self._digest:
-            self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
+            self._digest.update(f"{now!r} {life} {what} {detail!r}\n".encode())
 
     def effect(self, host: FuzzPeer, effect: fx.Effect | events.Event, cause: object) -> None:
         """Check an effect that was just applied."""
         self._traced.append((self._now, host.life, None, effect))
         if self._digest:
-            self._digest.update(f"{canonical(effect)}\n".encode())
+            self._digest.update(f"{effect!r}\n".encode())
         match effect:
             case Entry():
                 self._recorded(host, effect, cause)
@@ -241,7 +236,7 @@ class Invariants:
                 self.seen["recovered"] += 1
 
     def _recorded(self, host: FuzzPeer, entry: Entry, cause: object) -> None:
-        life, ledger, self._wrote = host.life, host.ledgers[entry.shard], True
+        life, ledger = host.life, host.ledgers[entry.shard]
         self._stale.add(entry.shard)
         self._pushes.check(life, entry, host.protocol.swarm)
         ledger.apply(entry)
@@ -266,24 +261,17 @@ class Invariants:
 
     def all_done(self, host: FuzzPeer) -> None:
         """Check everything after all effects of an event were applied."""
-        vector, is_due = host.vector, False
-        if self._wrote:
-            self._due -= 1
-            is_due = self._due == 0
-        if self._wrote or self._every == 1:
-            _check_accounts(host)
+        vector = host.vector
+        _check_accounts(host)
         if vector.snapshots and len(vector.snapshots) > _outstanding(host) + len(
             host.protocol.state.kept
         ):
             raise Violation("leak", f"{host.id} keeps a snapshot of no push", (host.id,))
         if vector.staged and len(vector.staged) > host.protocol.staged:
             raise Violation("leak", f"{host.id} keeps what no share will take", (host.id,))
-        if is_due:
-            self._audit((host.id,))
+        self.audit((host.id,))
         if self._moved:
             self._check_hull(host)
-        if is_due:
-            self.compare()
         if host.protocol.phase is Phase.LEFT and host.life not in self._left:
             # A peer that leaves has waited for all escrow that can still be settled.
             self._left.add(host.life)
@@ -293,15 +281,7 @@ class Invariants:
                 _require_settled(host, "leaves", gone=())
         if host.protocol.phase is Phase.QUIET and host.life not in self._quiet:
             self._merged(host)
-        self._within = self._wrote = False
-
-    def compare(self) -> None:
-        """Compare all ledgers with one another, and with the accounts of the protocols."""
-        self._due = self._every
-        if self._every > 1:
-            for host in self._hosts.values():
-                _check_accounts(host)
-        self._audit()
+        self._within = False
 
     def _merged(self, host: FuzzPeer) -> None:
         """Check that the peers that a peer agrees with are as close as it reports."""
@@ -323,7 +303,7 @@ class Invariants:
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer that closes in good order owes nothing and keeps nothing."""
         me = host.id
-        self.compare()
+        self.audit()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
         # A share that was read from memory is kept until it is settled.
@@ -353,7 +333,8 @@ class Invariants:
         if self._keeps_hulls and not self._is_inside(host, x, shard):
             raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
 
-    def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
+    def audit(self, whom: tuple[PeerId, ...] = ()) -> None:
+        """Add up the weight of all ledgers of each shard with new entries."""
         for shard in sorted(self._stale):
             total = audit([each[shard] for each in self.ledgers.values()], self.dead)
             if not total.balanced:
@@ -389,9 +370,7 @@ def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> No
     me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
-            # A peer that does not believe in this incarnation answers nothing.
-            believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
-            if believed and not (escrow.stranded or life in gone):
+            if not (escrow.stranded or life in gone):
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
 

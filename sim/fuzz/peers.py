@@ -101,12 +101,8 @@ class Peers:
     """True if values change by mixing alone."""
     rolls: tuple[int, ...] = ()
     """Number of founders in each roll call, with several swarms."""
-    damage: float = 0.0
-    """Probability that bits of a message are flipped, until the faults are over."""
     digests: bool = False
     """True to keep a digest of everything."""
-    compares_every: int = 1
-    """Number of events that write something between two comparisons of all ledgers."""
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from ...gossip.types import PeerId
-from ...train.faults.schedule import KINDS, Fault, joining, names_of_newcomers
+from ...train.faults.schedule import Fault, joining, names_of_newcomers
 from .scenario import OPTIONS, WORKERS_MIN, draw
 from .trial import Mutant, Trial, attempt
 
@@ -69,7 +69,6 @@ def shrink(spec: ScenarioSpec, invariant: str, mutant: Mutant | None = None) -> 
         search.take_fewer_workers()
         search.leave_options_out()
         search.leave_faults_out()
-    search.leave_fields_out()
     return search.best
 
 
@@ -106,15 +105,6 @@ class _Search:
             if name not in (without := self.best.without):
                 longer = tuple(other for other in OPTIONS if other in (*without, name))
                 self._accept(replace(self.best, without=longer))
-
-    def leave_fields_out(self) -> None:
-        for place, fault in enumerate(self.best.faults):
-            for name in KINDS[fault.kind].may:
-                plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
-                faults = (*self.best.faults[:place], plain, *self.best.faults[place + 1 :])
-                # With fewer newcomers, a fault may concern a peer that no longer joins.
-                if self._of(faults) == faults:
-                    self._accept(replace(self.best, faults=faults))
 
     def _accept(self, spec: ScenarioSpec) -> bool:
         if spec != self.best and self._fails(spec):

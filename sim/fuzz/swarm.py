@@ -12,11 +12,9 @@ import numpy as np
 from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.effects.ledger import Account, Life
-from ...gossip.errors import RemoteProtocolError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of, shards_of
 from ...gossip.types import Incarnation, PeerId, ShareId, stream
-from ...gossip.wire.codec import decode, encode
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Envelope, Offer, Phase, later_life
 from ...topology.hashing import key, uniform
@@ -30,7 +28,6 @@ from ..models.links import Links, address_of
 from ..models.network import NetworkConfig
 from .invariants import Invariants
 from .peers import FuzzPeer, Pace, Peers
-from .trace import tell
 from .vector import Payload, Values, Vector, schema_of
 from .violation import Violation
 
@@ -81,7 +78,6 @@ class FuzzSwarm:
         self.handlers: Mapping[type, Handler] = self._handlers()
         self._seed = seed
         self._made = peers
-        self._calm_s = calm_s
         rule = peers.rule(ids[0])
         requirements, shards = requirements_of(rule), shards_of(rule, peers.shards)
         self._schema = schema_of(peers.size, shards, scattered=requirements.scattered)
@@ -179,7 +175,8 @@ class FuzzSwarm:
             protocol = worker.protocol
             hello = protocol._joining.hello(reply=True)
             envelope = protocol.state.log.envelope("", 0, hello)
-            self._greet(worker, fx.Greet(address_of(other), envelope), self.now + worker.ahead_s)
+            greet = fx.Greet(address_of(other), envelope)
+            self.fleet.mail.greet(worker, greet, self.now + worker.ahead_s)
 
     def read(self, peer: PeerId, other: PeerId) -> None:
         """Let a peer look at the model it was shown, and ask *other* for one; empty for no peer."""
@@ -326,7 +323,7 @@ class FuzzSwarm:
             **dict.fromkeys(of_values, lambda w, effect, _: self.peers[w.id].vector.apply(effect)),
             fx.Exchange: self._exchange,
             fx.Send: self._send,
-            fx.Greet: self._greet,
+            fx.Greet: lambda worker, greet, now: self.fleet.mail.greet(worker, greet, now),
             fx.Inspect: self._inspect,
             fx.TakeSketch: self._take_sketch,
             fx.Attach: self._attach,
@@ -352,38 +349,7 @@ class FuzzSwarm:
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)
-        arrived = self._as_bytes(worker, envelope, frame)
-        if arrived is not None:
-            envelope, frame = arrived
-            self.fleet.mail.send(worker, envelope, _Frame(frame) if frame else None)
-
-    def _greet(self, worker: Worker, greet: fx.Greet, now: float) -> None:
-        arrived = self._as_bytes(worker, greet.envelope, b"")
-        if arrived is not None:
-            self.fleet.mail.greet(worker, replace(greet, envelope=arrived[0]), now)
-
-    def _as_bytes(
-        self, worker: Worker, envelope: Envelope, frame: bytes
-    ) -> tuple[Envelope, bytes] | None:
-        """Encode a message, damage it perhaps, and decode it; None if the codec refuses it."""
-        if not self._made.damage or self.now >= self._calm_s:
-            return envelope, frame
-        parts = [bytearray(part) for part in encode(envelope, frame)]
-        is_damaged = self._random("damage", worker) < self._made.damage
-        for _ in range(1 + int(3 * self._random("damages", worker)) if is_damaged else 0):
-            part = parts[int(len(parts) * self._random("damaged part", worker))]
-            bit = int(8 * len(part) * self._random("damaged bit", worker))
-            part[bit // 8] ^= 1 << bit % 8
-        try:
-            found = decode(parts)
-        except RemoteProtocolError:
-            self.invariants.seen["damaged"] += 1
-            if is_damaged:
-                return None
-            raise
-        if found != envelope or b"".join(parts[1:]) != frame:
-            raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
-        return found, frame
+        self.fleet.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
     def measure(self, worker: Worker, effect: fx.Measure) -> Mapping[ShareId, float]:
         return self.peers[worker.id].vector.measured(effect)

@@ -76,16 +76,12 @@ def _clocks(scenario: Scenario, rng: Random) -> _Changes:
     return {"ahead_s": ahead_s if wrong else {}}
 
 
-def _far_clocks(scenario: Scenario, rng: Random) -> _Changes:
-    """Draw clocks that are behind, and some that are wrong by more than a day."""
-    wrong, far = rng.random() < 0.3, rng.random() < 0.25
+def _late_clocks(scenario: Scenario, rng: Random) -> _Changes:
+    if rng.random() >= 0.3:
+        return {}
     peers = [peer for peer in scenario.peers if rng.random() < 0.4]
     behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
-    if not wrong:
-        return {}
-    # More than two days, which no peer believes. Not of all founders: some clock must be right.
-    far_s = {scenario.peers[-1]: 200_000.0} if far else {}
-    return {"ahead_s": {**scenario.ahead_s, **behind_s, **far_s}}
+    return {"ahead_s": {**scenario.ahead_s, **behind_s}}
 
 
 def _more_rules(scenario: Scenario, rng: Random) -> _Changes:
@@ -104,11 +100,6 @@ def _formats(scenario: Scenario, rng: Random) -> _Changes:
     if is_left or (wire.startswith("topk") and rule in _WHOLE):
         return {}
     return {"config": {"wire": wire}}
-
-
-def _damage(scenario: Scenario, rng: Random) -> _Changes:
-    damage = _pick(rng, (0.01, 0.1))
-    return {"damage": damage if rng.random() < 0.15 else 0.0}
 
 
 def _two_swarms(scenario: Scenario, rng: Random) -> _Changes:
@@ -204,12 +195,11 @@ _SWARM: Mapping[str, _Option] = {
     "clocks": _clocks,
     "tells": lambda scenario, rng: {"tells": rng.random() < 0.5},
     "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
-    "far-clocks": _far_clocks,
+    "late-clocks": _late_clocks,
     "more-rules": _more_rules,
     # Shares that carry two registers.
     "several-registers": _sometimes(0.5, ("dpsgd",), rule="gradient-tracking"),
     "formats": _formats,
-    "damage": _damage,
     "two-swarms": _two_swarms,
     # Dead peers are detected sooner, and peers that left are forgotten within 12 s.
     "tombstones": _sometimes(0.15, config={"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}),
