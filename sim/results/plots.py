@@ -1,9 +1,8 @@
 """Pictures of simulated runs, and what pictures of live runs share with them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill, shorten
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,22 +156,11 @@ Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
 
 
-class _Panel(NamedTuple):
-    """One chart of a run."""
-
-    draw: Callable[["Axes", Summary, Series], None]
-    title: str = ""
-    label: str = ""
-    """Label of the vertical axis."""
-    only_several: bool = False
-    """True if it means nothing with a single worker."""
-
-
 def draw(summary: Summary, series: Series) -> "Figure":
     """Draw a simulated run: a panel for everything that was measured."""
     from matplotlib import rc_context
 
-    panels = list(_panels(summary, series))
+    panels = list(_panels(series))
     rows = max(1, -(-len(panels) // 2))
     with rc_context(STYLE):
         figure = new_figure(11.0, 2.6 * rows + 0.7, "constrained")
@@ -184,37 +172,35 @@ def draw(summary: Summary, series: Series) -> "Figure":
         if not panels:
             say(grid[0], "nothing was measured")
         end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
-        for axes, panel in zip(grid, panels, strict=False):
+        for axes, name in zip(grid, panels, strict=False):
             axes.set_xlim(0, end_s)
             axes.xaxis.set_major_formatter("{x:g}")
-            axes.set_title(panel.title)
             axes.set_xlabel("virtual time, s")
-            axes.set_ylabel(panel.label)
-            panel.draw(axes, summary, series)
+            title, label, draw_panel = _PANELS[name]
+            axes.set_title(title)
+            axes.set_ylabel(label)
+            draw_panel(axes, name, summary, series)
             if summary.get("faults"):
                 mark_faults(axes, summary["faults"], end_s, labels=axes is grid[0])
     return figure
 
 
-def _panels(summary: Summary, series: Series) -> Iterator[_Panel]:
-    """Yield the panels that have something to show."""
-    for name, panel in _PANELS.items():
-        if not _has_any(series.get(name)):
-            continue
-        if panel.only_several and summary["workers"] == 1:
-            continue
-        if name == "consensus_distance" and "disagreement" in series:
-            continue
-        if name in ("staleness_steps", "idle") and not np.nan_to_num(series[name]).any():
-            continue
-        yield panel
+def _panels(series: Series) -> Iterator[str]:
+    """Yield the curves that have something to show: all others stay as they are."""
+    for name in _PANELS:
+        values = series.get(name, np.empty(0))
+        finite = values[np.isfinite(values)]
+        changes = len(finite) and finite.min() < finite.max()
+        hidden = name == "consensus_distance" and "disagreement" in series
+        if len(finite) and (changes or name in ("accuracy", "loss")) and not hidden:
+            yield name
 
 
 def _has_any(values: Floats | None) -> bool:
     return values is not None and bool(np.isfinite(values).any())
 
 
-def _draw_quality(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
+def _draw_quality(axes: "Axes", name: str, summary: Summary, series: Series) -> None:
     time_s, merged, quantiles = series["time_s"], series[name], series.get(f"{name}_quantiles")
     axes.set_ylabel(name)
     title = f"Held-out {name} of the merged model"
@@ -237,12 +223,9 @@ def _draw_quality(name: str, axes: "Axes", summary: Summary, series: Series) -> 
         axes.legend(loc="upper right", ncols=2)
 
 
-def _draw_distance(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
+def _draw_distance(axes: "Axes", name: str, summary: Summary, series: Series) -> None:
     time_s, stationary = series["time_s"], None
     values = np.where(series[name] > 0, series[name], np.nan)
-    if not _has_any(values):
-        say(axes, "0 at every point: all models are identical")
-        return
     _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
     set_scale(axes, values)
     if name == "disagreement":
@@ -254,8 +237,8 @@ def _draw_distance(name: str, axes: "Axes", summary: Summary, series: Series) ->
         axes.legend(loc="best")
 
 
-def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
-    quantiles = series["weight_quantiles"]
+def _draw_weights(axes: "Axes", name: str, summary: Summary, series: Series) -> None:
+    quantiles = series[name]
     _draw_quantiles(axes, series["time_s"], quantiles)
     set_scale(axes, quantiles)
     least, most = axes.get_ylim()
@@ -266,13 +249,8 @@ def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
         axes.legend(loc="best")
 
 
-def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
-    axes.step(series["time_s"], series["members"], where="post", color=INK, linewidth=1.4)
-    axes.set_ylim(bottom=0)
-
-
-def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
-    time_s, total = series["time_s"], series["bytes_sent"]
+def _draw_traffic(axes: "Axes", name: str, summary: Summary, series: Series) -> None:
+    time_s, total = series["time_s"], series[name]
     lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
     # A run may end just after a measurement: a rate over almost no time means nothing.
     usable = lasted > 0.1 * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
@@ -283,30 +261,27 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     _stairs(axes, time_s, values / size)
 
 
-def _draw_steps(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
+def _draw_steps(axes: "Axes", name: str, summary: Summary, series: Series) -> None:
     _stairs(axes, series["time_s"], series[name])
     if name == "idle":
         axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
 
 
-_PANELS: Mapping[str, _Panel] = {
-    "accuracy": _Panel(partial(_draw_quality, "accuracy")),
-    "loss": _Panel(partial(_draw_quality, "loss")),
-    "disagreement": _Panel(partial(_draw_distance, "disagreement"),
-        "Disagreement: squared distances from the mean, per coordinate", "sum over the workers"),
-    "consensus_distance": _Panel(partial(_draw_distance, "consensus_distance"),
-        "Consensus distance: how far models are from their mean", "|x_i - mean| / |mean|, rms",
-        only_several=True),
-    "weight_quantiles": _Panel(_draw_weights, "Averaging weights of the workers", "founders",
-        only_several=True),
-    "bytes_sent": _Panel(_draw_traffic, "Traffic of all workers together", only_several=True),
-    "members": _Panel(_draw_members, "Members of the swarm", "workers"),
-    "staleness_steps": _Panel(partial(_draw_steps, "staleness_steps"),
-        "Staleness of shares when they are mixed in", "steps behind", only_several=True),
-    "idle": _Panel(partial(_draw_steps, "idle"),
-        "Part of the workers' time that is spent waiting", "idle", only_several=True),
+_PANELS: Mapping[str, tuple[str, str, Any]] = {
+    "accuracy": ("", "", _draw_quality),
+    "loss": ("", "", _draw_quality),
+    "disagreement": ("Disagreement: squared distances from the mean, per coordinate",
+        "sum over the workers", _draw_distance),
+    "consensus_distance": ("Consensus distance: how far models are from their mean",
+        "|x_i - mean| / |mean|, rms", _draw_distance),
+    "weight_quantiles": ("Averaging weights of the workers", "founders", _draw_weights),
+    "bytes_sent": ("Traffic of all workers together", "", _draw_traffic),
+    "members": ("Members of the swarm", "workers", _draw_steps),
+    "staleness_steps": ("Staleness of shares when they are mixed in", "steps behind", _draw_steps),
+    "idle": ("Part of the workers' time that is spent waiting", "idle", _draw_steps),
 }  # fmt: skip
-"""Panels by the name of their curve, the most telling first."""
+"""Panels by the name of their curve, the most telling first: title, label of the vertical axis,
+and what draws them."""
 
 
 def _mark_last(axes: "Axes", time_s: Floats, values: Floats, form: str) -> None:
