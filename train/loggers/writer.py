@@ -31,18 +31,16 @@ class LogWriter:
     def __init__(
         self, loggers: Iterable[tuple[str, Logger]] = (), *, rows_max: int = _ROWS_MAX
     ) -> None:
-        self._feeds = [_Feed(name, logger, rows_max) for name, logger in loggers]
-        self._is_open = False
+        self._loggers, self._rows_max = tuple(loggers), rows_max
+        self._feeds: list[_Feed] = []
 
     def open(self, run: LoggedRun) -> None:
-        """Begin a run; loggers are opened at the first row, or at the end."""
-        self._is_open = True
-        for feed in self._feeds:
-            feed.run = run
+        """Begin a run."""
+        self._feeds = [_Feed(name, each, run, self._rows_max) for name, each in self._loggers]
 
     def log(self, peer: str, row: Mapping[str, Any]) -> None:
         """Queue a row about a peer for all loggers; do nothing before `open` and after `close`."""
-        for feed in self._feeds if self._is_open else ():
+        for feed in self._feeds:
             feed.add(peer, row)
 
     def close(self, summary: Mapping[str, Any], timeout_s: float = _CLOSE_S) -> None:
@@ -50,41 +48,41 @@ class LogWriter:
 
         Rows that are left after *timeout_s* are lost, with a warning.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
+        feeds, self._feeds = self._feeds, []
         until_s = time.monotonic() + timeout_s
-        for feed in self._feeds:
+        for feed in feeds:
             feed.end(summary)
-        for feed in self._feeds:
+        for feed in feeds:
             feed.join(max(0.0, until_s - time.monotonic()), timeout_s)
 
 
 class _Feed:
     """One logger, its queue of calls, and the thread that makes them."""
 
-    def __init__(self, name: str, logger: Logger, rows_max: int) -> None:
-        self.run = LoggedRun(name="")
+    def __init__(self, name: str, logger: Logger, run: LoggedRun, rows_max: int) -> None:
         self._name, self._logger, self._rows_max = name, logger, rows_max
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._dropped = 0
         self._has_warned = self._is_broken = False
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(
+            target=self._feed, args=(run,), name=f"rumor-logger-{name}", daemon=True
+        )
+        self._thread.start()
 
     def add(self, peer: str, row: Mapping[str, Any]) -> None:
+        if self._is_broken:
+            return  # it has had its warning
         if self._calls.qsize() >= self._rows_max:
-            # A broken logger has had its warning.
-            self._dropped += not self._is_broken
-        elif not self._is_broken:
-            x = int(row.get("swarm_steps", row.get("step", 0)))
-            self._put(partial(self._logger.log, peer, x, row))
+            self._dropped += 1
+            return
+        x = int(row.get("swarm_steps", row.get("step", 0)))
+        self._calls.put(partial(self._logger.log, peer, x, row))
 
     def end(self, summary: Mapping[str, Any]) -> None:
-        self._put(partial(self._logger.close, summary))
+        self._calls.put(partial(self._logger.close, summary))
         self._calls.put(None)
 
     def join(self, rest_s: float, timeout_s: float) -> None:
-        assert self._thread is not None
         self._thread.join(rest_s)
         if self._thread.is_alive():
             _log.warning(
@@ -94,16 +92,8 @@ class _Feed:
         if self._dropped:
             _log.warning("logger %s was too slow: it missed %d rows", self._name, self._dropped)
 
-    def _put(self, call: Callable[[], object]) -> None:
-        self._calls.put(call)
-        # Start the thread with the first row, as a simulation forks a process before that.
-        if self._thread is None:
-            name = f"rumor-logger-{self._name}"
-            self._thread = threading.Thread(target=self._feed, name=name, daemon=True)
-            self._thread.start()
-
-    def _feed(self) -> None:
-        self._is_broken = not self._try(partial(self._logger.open, self.run), "gets no rows")
+    def _feed(self, run: LoggedRun) -> None:
+        self._is_broken = not self._try(partial(self._logger.open, run), "gets no rows")
         while (call := self._calls.get()) is not None:
             if not self._is_broken:
                 self._try(call, "may miss rows")
