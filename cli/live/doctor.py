@@ -81,7 +81,8 @@ def doctor(
             advice = f"a peer joins one swarm: give addresses of {swarms[0][:8]} alone"
             each.findings.append(Finding("swarm", f"it belongs to swarm {each.swarm[:8]}", advice))
     if as_json:
-        print_json({"addresses": [_as_json(each) for each in found]})
+        told = [asdict(each) | {"can_join": each.can_join} for each in found]
+        print_json({"addresses": told})
     else:
         for each in found:
             print("\n".join(map(printable, _lines(each))))
@@ -120,19 +121,3 @@ def _lines(found: "Diagnosis") -> list[str]:
     works = f"round trip {link.roundtrip_s * 1e3:.2g} ms, {link.bytes_s / 1e6:.3g} MB/s"
     swarm = swarm or "it looks for a swarm"
     return [f"{found.address}: could join: {found.peer}, {swarm}; {works}", *lines]
-
-
-def _as_json(found: "Diagnosis") -> dict[str, Any]:
-    return {
-        "address": found.address,
-        "can_join": found.can_join,
-        "findings": [asdict(each) for each in found.findings],
-        "peer": found.peer or None,
-        "swarm": found.swarm or None,
-        "model": found.model or None,
-        "members": [
-            {"id": m.id, "phase": m.phase.name.lower(), "addresses": [*m.addresses]}
-            for m in found.members
-        ],
-        "link": None if found.link is None else asdict(found.link),
-    }

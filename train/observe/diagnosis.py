@@ -54,8 +54,8 @@ class Diagnosis:
     model: str = ""
     """Description of the model that is trained there."""
     link: LinkProbe | None = None
-    members: tuple[Member, ...] = ()
-    """Members of the swarm that have joined and not left."""
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Addresses of the members of the swarm that have joined and not left, by id."""
 
     @property
     def can_join(self) -> bool:
@@ -99,7 +99,8 @@ def diagnose(
                 found.findings.append(Finding("model", why, advice))
             answer, hello = probe.hello(theirs)
         found.peer, found.swarm = answer.source, answer.swarm.hex()
-        found.members = tuple(m for m in hello.members if Phase.JOINING < m.phase < Phase.LEFT)
+        inside = [m for m in hello.members if Phase.JOINING < m.phase < Phase.LEFT]
+        found.members = {member.id: member.addresses for member in inside}
         found.findings.extend(_obstacles_inside(hello.members, fixed_rule))
     except RumorError as error:
         found.findings.append(_unanswered(error, place, keyring, timeout_s))

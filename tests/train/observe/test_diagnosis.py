@@ -71,7 +71,7 @@ def test_a_healthy_swarm_can_be_joined_and_stays_unchanged(pair: list[Member]) -
     assert found.can_join and not found.findings
     assert (found.peer, found.swarm) == ("p0", pair[0].peer.stats().swarm)
     assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
-    assert sorted(member.id for member in found.members) == ["p0", "p1"]
+    assert sorted(found.members) == ["p0", "p1"]
     assert found.link is not None and found.link.bytes_s > 0
     assert 0 < found.link.roundtrip_s <= found.link.roundtrip_s_mean
     # Answers count as membership traffic, and shares do not.
