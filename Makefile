@@ -123,10 +123,10 @@ dist: .venv/.release
 	$(BIN)/python -m twine check --strict dist/*
 	rm -rf build/lib build/bdist.*
 
-GPU := --device cuda --ways float32 shared-memory --simulated 100 1000 5000
+GPU := --device cuda --ways float32 shared-memory --simulated 100 1000 5000 --rival-rounds 0
 
 gpu: .venv/.test
-	$(BIN)/python -m benchmarks gpu-copies exchange gpu-workers $(GPU) --write runs/gpu.md
+	$(BIN)/python -m benchmarks gpu-copies exchange stall gpu-workers $(GPU) --write runs/gpu.md
 	$(BIN)/python $(PYTEST) -m cuda tests
 
 reproductions: .venv/.study

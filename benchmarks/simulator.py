@@ -96,8 +96,9 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
     with TemporaryDirectory() as scratch:
         asked = _hand_over(units, n, steps, Path(scratch) / "work.npz")
         ways = {f"threads: {k}": partial(_ours, units, n, steps, k) for k in sorted({1, threads})}
+        ways["our loop"] = partial(_ours, units, n, steps, engine="loop")
         found = _in_turn({"rival": partial(_theirs, asked), **ways}, rounds)
-    theirs = found["rival"] or _ours(units, n, steps, engine="loop")
+    theirs = found["rival"] or found["our loop"]
     for way in ways:
         one = found[way]
         yield Row(

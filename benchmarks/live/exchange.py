@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -14,7 +14,6 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 
 from ..harness import Result, Row, alternate, rate_gb_s
-from . import raw
 from .processes import Flat, OnDemand, Partner, Pipe, admit, partner, settled
 from .raw import RawReceiver, RawSender
 
@@ -28,11 +27,9 @@ _NAP_S: Final = 0.5
 _BYTES_PER_TURN: Final = 100_000_000
 _PUSHES_MAX: Final = 10
 
-_RAW: Final = "pyzmq over TCP, nothing checked, frames of 1 MiB"
-_NOTES: Final = {
-    "raw plain": f"{_RAW}: copy out, recv_into, lerp_",
-    "raw held": f"{_RAW}: copied out, sent and mixed from the message one by one",
-}
+_RAW: Final = (
+    "pyzmq over TCP, nothing checked: frames of 1 MiB copied out, sent and mixed one by one"
+)
 
 _SHARED_MEMORY: Final = "shared-memory"
 
@@ -51,12 +48,7 @@ def measure_exchange(
         name="exchange",
         title="From snapshot to mixed between two processes of one machine: the vector's float32 "
         "bytes per second, whatever travels",
-        rows=tuple(
-            row
-            for size_mb in sizes_mb
-            for way in ways
-            for row in _measure(size_mb, way, rounds, device)
-        ),
+        rows=tuple(_measure(size_mb, way, rounds, device) for size_mb in sizes_mb for way in ways),
     )
 
 
@@ -67,40 +59,31 @@ def _config(way: str, **given: object) -> PeerConfig:
     return PeerConfig(**settings)  # type: ignore[arg-type]
 
 
-def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row]:
+def _measure(size_mb: float, way: str, rounds: int, device: str) -> Row:
     _log.info("exchanging %g MB: %s", size_mb, way)
     size_bytes = int(size_mb * 1e6) // 4 * 4
-    title = f"{size_mb:g} MB, {way}"
-    found = _measure_in_turn(size_bytes, way, rounds, device)
-    rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
-    ours = rates.pop("rumor")
-    for name, rate in rates.items():
-        name_, note = f"{title}, {name}", _NOTES[name]
-        yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
-
-
-def _measure_in_turn(
-    size_bytes: int, way: str, rounds: int, device: str
-) -> Mapping[str, Sequence[float]]:
     rule, n_params = OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
-    buffers = torch.ones(n_params), torch.zeros(n_params)
     model = Flat(n_params, device)
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(model, _config(way, rule=rule)))
         other = stack.enter_context(partner(_serve, peer.address, n_params, way, device))
-        addresses = admit(peer, other)
+        sender = stack.enter_context(RawSender(n_params, admit(peer, other)))
         # Away from the anchor, since differences of zero could cost less than others.
         model.drift()
-
-        pushing: dict[str, Callable[[], float]] = {"rumor": partial(_push, peer, rule, other)}
-        for name, address in addresses.items():
-            sender = stack.enter_context(RawSender(n_params, address, name, buffers))
-            pushing[f"raw {name}"] = partial(sender.send_to, other)
-        turns: dict[str, Callable[[], Sequence[float]]] = {
-            name: partial(_repeated, push, pushes) for name, push in pushing.items()
+        pushing = {
+            "rumor": partial(_push, peer, rule, other),
+            "raw": partial(sender.send_to, other),
         }
-        return alternate(turns, rounds)
+        turns = {name: partial(_repeated, push, pushes) for name, push in pushing.items()}
+        found = alternate(turns, rounds)
+    return Row(
+        name=f"{size_mb:g} MB, {way}",
+        ours=rate_gb_s(size_bytes, found["rumor"]),
+        reference=rate_gb_s(size_bytes, found["raw"]),
+        unit="GB/s",
+        note=_RAW,
+    )
 
 
 def _repeated(push: Callable[[], float], times: int) -> list[float]:
@@ -123,14 +106,10 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> No
     keep_pages(messages=True)
     model = Flat(n_params, device)
     config = _config(way, join=(address,), rule=GoSGD(0.0))
-    with Peer(model, config) as peer, ExitStack() as stack:
-        buffers = torch.ones(n_params), torch.zeros(n_params)
-        ends = {
-            name: stack.enter_context(RawReceiver(n_params, name, buffers)) for name in raw.WAYS
-        }
-        pipe.send({name: end.address for name, end in ends.items()})
+    with Peer(model, config) as peer, RawReceiver(n_params) as receiver:
+        pipe.send(receiver.address)
         while (asked := pipe.recv()) is not None:
-            pipe.send(ends[asked].receive() if asked in ends else _mix(peer, model))
+            pipe.send(receiver.receive() if asked == "raw" else _mix(peer, model))
 
 
 def _mix(peer: Peer, model: Flat) -> float:

@@ -1,8 +1,6 @@
 """``joining``: how long newcomers take to get their copies, and their memory."""
 
 import logging
-import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Final, NamedTuple
 import torch
 
 from rumor.gossip import GoSGD, ProtocolConfig
+from rumor.sim.batched.values import peak_rss_mib
 from rumor.train import Peer, PeerConfig
 
 from ..harness import Result, Row
@@ -23,8 +22,6 @@ __all__ = ["measure_joining"]
 _log = logging.getLogger(__name__)
 
 _JOIN_S_MAX: Final = 300.0
-_SAMPLE_S: Final = 0.02
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def measure_joining(
@@ -35,7 +32,7 @@ def measure_joining(
 ) -> Result:
     """Let several newcomers at once join a peer that trains a model of *size_mb* 10**6 bytes.
 
-    Each process takes about four times that.
+    Each process takes about four times that; needs Linux.
     """
     torch.set_num_threads(1)
     n_params = int(size_mb * 1e6) // 4
@@ -127,7 +124,8 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
 
 
 def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
-    before_bytes = _resident_bytes()
+    _forget_peak()
+    before_mib = peak_rss_mib()
     model = Flat(n_params)
     pipe.send("ready")
     while (asked := pipe.recv()) is not None:
@@ -142,43 +140,17 @@ def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
         made = Peer(model, config)
         pipe.send("made")
         pipe.recv()
-        watch = _Watch(made._vector.size_bytes, before_bytes)
+        _forget_peak()
         with made as peer:
             pipe.send((time.monotonic(), peer.address))
             while not pipe.poll(step_s):
                 peer.step()
             pipe.recv()
-        models = watch.stop()
-        del made, peer, watch
+        models = (peak_rss_mib() - before_mib) * 2**20 / made._vector.size_bytes
+        del made, peer
         pipe.send(models)
 
 
-def _resident_bytes() -> int:
-    """Return the resident memory of this process; 0 if the system does not report it."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
-
-
-class _Watch:
-    """Watches a peer's memory from a thread of its own, until it is stopped."""
-
-    def __init__(self, model_bytes: int, before_bytes: int) -> None:
-        self._model_bytes = model_bytes
-        self._before_bytes = before_bytes
-        self._most = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> float:
-        """Stop, and return the peak memory, in models."""
-        self._stop.set()
-        self._thread.join()
-        return self._most
-
-    def _look(self) -> None:
-        while not self._stop.wait(_SAMPLE_S):
-            resident = _resident_bytes() - self._before_bytes
-            self._most = max(self._most, resident / self._model_bytes)
+def _forget_peak() -> None:
+    """Let the peak of this process's memory count from now on."""
+    Path("/proc/self/clear_refs").write_text("5")

@@ -5,7 +5,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -24,6 +24,7 @@ else:
     Pipe = Connection
 """A process's end of the pipe to its parent."""
 
+_SPAWN: Final = multiprocessing.get_context("spawn")
 _EXIT_S: Final = 20.0
 _PATIENCE_S: Final = 120.0
 _ADMIT_POLL_S: Final = 0.002
@@ -72,11 +73,23 @@ def settled(numbers: Tensor) -> Tensor:
 
 
 class Partner:
-    """Another process, and our end of the pipe to it."""
+    """Another process, and our end of the pipe to it.
 
-    def __init__(self, pipe: Pipe, process: SpawnProcess) -> None:
-        self._pipe = pipe
-        self._process = process
+    The process runs ``serve(pipe, *arguments)``, until that reads None.
+    """
+
+    def __init__(self, serve: Callable[..., None], *arguments: Any, context: Any = _SPAWN) -> None:
+        ours, theirs = context.Pipe()
+        self._pipe: Pipe = ours
+        given = (serve, theirs, *arguments)
+        self._process: BaseProcess = context.Process(target=_run, args=given, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid or 0
 
     def say(self, words: Any) -> None:
         """Send it a message."""
@@ -132,16 +145,11 @@ def partners(
     serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
 ) -> Iterator[list[Partner]]:
     """Run ``serve(pipe, *given)`` in a process for each of *arguments*, until it reads None."""
-    spawn = multiprocessing.get_context("spawn")
     patience_s = 0.0
     with ExitStack() as stack:
         started = []
         for given in arguments:
-            ours, theirs = spawn.Pipe()
-            process = spawn.Process(target=_run, args=(serve, theirs, *given), daemon=True)
-            process.start()
-            theirs.close()
-            started.append(Partner(ours, process))
+            started.append(Partner(serve, *given))
             stack.callback(lambda one: one.end(patience_s), started[-1])
         yield started
         # After an error no process needs an orderly end.

@@ -8,14 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import torch
 
 from rumor.gossip import Audit, GoSGD, ProtocolConfig, audit
 from rumor.gossip.config import timing
@@ -25,7 +23,7 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ..harness import Result, Row
-from .processes import Flat, Pipe
+from .processes import Flat, Partner, Pipe
 
 __all__ = ["measure_soak"]
 
@@ -48,8 +46,7 @@ class _Place:
     """A place for one peer, and its current process."""
 
     id: str
-    process: ForkServerProcess
-    pipe: Pipe
+    process: Partner
     address: str = ""
     """Its listening address; empty until it is a member."""
 
@@ -81,7 +78,7 @@ class _Churn:
     @property
     def pids(self) -> list[int]:
         """Processes of the peers that stay."""
-        return [place.process.pid or 0 for place in self._staying]
+        return [place.process.pid for place in self._staying]
 
     def turn(self) -> None:
         """Remove a peer, and start the peers that are due."""
@@ -101,8 +98,8 @@ class _Churn:
         for place in (*self._staying, *self._coming):
             self._admit(place, 0.0)
             if place.address:
-                place.pipe.send("stop")
-                place.process.join(_LEAVING_S)
+                place.process.say("stop")
+                place.process.end(_LEAVING_S)
             else:
                 self._kill(place)
         folders = sorted(path.parent for path in self._folder.glob("*/ledger.jsonl"))
@@ -112,7 +109,6 @@ class _Churn:
         """Kill all processes."""
         for place in (*self._staying, *self._coming):
             place.process.kill()
-            place.process.join()
 
     def _dismiss(self, place: _Place) -> None:
         """Kill a peer, or let it leave; another takes its place later."""
@@ -123,8 +119,8 @@ class _Churn:
             self._kill(place)
             self.events["killed"] += 1
         else:
-            place.pipe.send("leave")
-            place.process.join(_LEAVING_S)
+            place.process.say("leave")
+            place.process.end(_LEAVING_S)
             self.events["left"] += 1
             if self._rng.random() >= _RETURNS:
                 id, address = self._new_id(), ""
@@ -134,13 +130,12 @@ class _Churn:
 
     def _kill(self, place: _Place) -> None:
         place.process.kill()
-        place.process.join()
         self._lost += [account.life for account in read_ledgers(self._folder / place.id)[-1:]]
 
     def _admit(self, place: _Place, timeout_s: float) -> None:
         """Record that a peer is a member, if it is."""
-        if not place.address and place.pipe.poll(timeout_s):
-            place.address = place.pipe.recv()
+        if not place.address and place.process.speaks(timeout_s):
+            place.address = place.process.hear()
 
     def _come(self, id: str, address: str = "") -> _Place:
         known = [place.address for place in self._staying]
@@ -149,13 +144,8 @@ class _Churn:
         return self._start(id, join=tuple(map(str, chosen)), **given)
 
     def _start(self, id: str, **given: Any) -> _Place:
-        ours, theirs = self._context.Pipe()
-        number = int(id.split("-")[1])
-        arguments = (theirs, id, self._folder / id, number % 2 == 0, given)
-        process = self._context.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        return _Place(id, process, ours)
+        arguments = (id, self._folder / id, int(id.split("-")[1]) % 2 == 0, given)
+        return _Place(id, Partner(_serve, *arguments, context=self._context))
 
     def _new_id(self) -> str:
         self._count += 1
@@ -163,8 +153,6 @@ class _Churn:
 
 
 def _serve(pipe: Pipe, id: str, out: Path, shared_memory: bool, given: dict[str, Any]) -> None:
-    torch.set_num_threads(1)
-    logging.getLogger("rumor").setLevel(logging.ERROR)
     protocol: dict[str, Any] = {"shared_memory": shared_memory, **timing("local")}
     config = PeerConfig(
         id=id,

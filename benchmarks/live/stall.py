@@ -4,9 +4,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from rumor.train import Peer, PeerConfig
 
 from .. import rivals
 from ..harness import Result, Row, alternate
-from .processes import Flat, Pipe, admit, partner
+from .processes import Flat, Pipe, admit, partner, settled
 
 __all__ = ["Burst", "measure_stall"]
 
@@ -31,19 +30,18 @@ class Burst:
     """Duration of each step."""
     stalls_s: list[float] = field(default_factory=list)
     """The part of each step that was gossip."""
-    pushes: int = 0
-    skipped: int = 0
-    mixed: int = 0
+    exchanges: float = 0.0
+    """Half of the number of shares that were pushed or mixed."""
 
     @property
     def rate(self) -> float:
         """Steps per second."""
         return len(self.steps_s) / sum(self.steps_s)
 
-    def step(self, gossip: Callable[[], None] | None, work: Callable[[], None]) -> None:
-        """Take one more step: the optimizer's work, then gossip."""
+    def step(self, gossip: Callable[[], object] | None, step_s: float) -> None:
+        """Take one more step: a sleep, then gossip."""
         start_s = time.perf_counter()
-        work()
+        time.sleep(step_s)
         worked_s = time.perf_counter()
         if gossip is not None:
             gossip()
@@ -59,6 +57,7 @@ def measure_stall(
     steps: int = 50,
     rounds: int = 4,
     rival_rounds: int = 5,
+    device: str = "cpu",
 ) -> Result:
     """Measure `Peer.step` on the training thread, next to a neighbor that trains equally fast.
 
@@ -72,12 +71,13 @@ def measure_stall(
         rounds: Turns of either.
         rival_rounds: Counted averaging rounds of hivemind and decent-dp, once every 1 / p steps;
             with 0, neither is run.
+        device: Device of the model; that of the neighbor is in host memory.
     """
     torch.set_num_threads(1)
     rows: list[Row] = []
     for n_params in params:
-        ours = [_measure(n_params, p, step_s, steps, rounds) for p in ps]
-        rows.extend(row for found in ours for row in _own_rows(found))
+        ours = [_measure(n_params, p, step_s, steps, rounds, device) for p in ps]
+        rows.extend(row for found in ours for row in _own_rows(found, step_s))
         for rival in (rivals.HIVEMIND, rivals.DECENT) if rival_rounds else ():
             asked = {
                 "rival": rival.name,
@@ -95,58 +95,63 @@ def measure_stall(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Found(NamedTuple):
     """Results of one size and one probability."""
 
     name: str
-    gossiping: list[Burst]
-    bare: list[Burst]
-
-    @property
-    def stalls_s(self) -> list[float]:
-        return [stall_s for burst in self.gossiping for stall_s in burst.stalls_s]
-
-    @property
-    def rate(self) -> float:
-        return median(burst.rate for burst in self.gossiping)
-
-    @property
-    def exchange_s(self) -> float:
-        """The training thread's time for one exchange: a share pushed and a share mixed."""
-        exchanges = sum(burst.pushes + burst.mixed for burst in self.gossiping) / 2
-        return sum(self.stalls_s) / max(1.0, exchanges)
+    rate: float
+    """Steps per second."""
+    kept: Row
+    """The step rate next to that without gossip."""
+    stalls_s: list[float]
+    """What each step lost to gossip."""
+    exchange_s: float
+    """The training thread's time for one exchange: a share pushed and a share mixed."""
 
 
-def _measure(n_params: int, p: float, step_s: float, steps: int, rounds: int) -> _Found:
+def _measure(
+    n_params: int, p: float, step_s: float, steps: int, rounds: int, device: str
+) -> _Found:
     _log.info("stepping: %d parameters, p = %g", n_params, p)
     config = PeerConfig(rule=GoSGD(p), linger_s=0, leave_s=1)
-    work = partial(time.sleep, step_s)
+    model = Flat(n_params, device)
     with (
-        Peer(Flat(n_params), config) as peer,
+        Peer(model, config) as peer,
         partner(_serve, peer.address, n_params, p, step_s) as other,
     ):
         admit(peer, other)
 
-        def gossiping() -> list[Burst]:
-            before = peer.stats().counters
-            other.say(steps)
-            burst = _train(peer.step, work, steps)
-            other.hear()
+        def shares() -> int:
             counters = peer.stats().counters
-            for what in ("pushes", "skipped", "mixed"):
-                setattr(burst, what, getattr(counters, what) - getattr(before, what))
+            return counters.pushes + counters.mixed
+
+        def gossip() -> None:
+            peer.step()
+            settled(model.flat)
+
+        def gossiping() -> list[Burst]:
+            before = shares()
+            other.say(steps)
+            burst = _train(gossip, step_s, steps)
+            other.hear()
+            burst.exchanges = (shares() - before) / 2
             return [burst]
 
-        found = alternate({"with": gossiping, "bare": lambda: [_train(None, work, steps)]}, rounds)
+        ways = {"with": gossiping, "bare": lambda: [_train(None, step_s, steps)]}
+        found = alternate(ways, rounds)
     name = f"{n_params / 1e6:g} M, p = {p:g}"
-    return _Found(name=name, gossiping=found["with"], bare=found["bare"])
+    rate, bare = (median(burst.rate for burst in found[way]) for way in ways)
+    stalls_s = [stall_s for burst in found["with"] for stall_s in burst.stalls_s]
+    exchanges = sum(burst.exchanges for burst in found["with"])
+    note = f"without gossip; {exchanges:g} exchanges in {len(stalls_s)} steps"
+    kept = Row(name=f"{name}: kept", ours=rate, reference=bare, unit="steps/s", note=note)
+    return _Found(name, rate, kept, stalls_s, sum(stalls_s) / max(1.0, exchanges))
 
 
-def _train(gossip: Callable[[], None] | None, work: Callable[[], None], steps: int) -> Burst:
+def _train(gossip: Callable[[], object] | None, step_s: float, steps: int) -> Burst:
     burst = Burst()
     for _ in range(steps):
-        burst.step(gossip, work)
+        burst.step(gossip, step_s)
     return burst
 
 
@@ -155,33 +160,20 @@ def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> 
     with Peer(Flat(n_params), config) as peer:
         pipe.send("joined")
         while (steps := pipe.recv()) is not None:
-            _train(peer.step, partial(time.sleep, step_s), steps)
+            _train(peer.step, step_s, steps)
             pipe.send("done")
 
 
-def _own_rows(found: _Found) -> Iterator[Row]:
-    stalls_ms = [stall_s * 1e3 for stall_s in found.stalls_s]
-    steps_ms = [taken_s * 1e3 for burst in found.bare for taken_s in burst.steps_s]
+def _own_rows(found: _Found, step_s: float) -> Iterator[Row]:
     for percent, name in {50: "median", 99: "p99"}.items():
         yield Row(
             name=f"{found.name}: step(), {name}",
-            ours=float(np.percentile(stalls_ms, percent)),
-            reference=float(np.percentile(steps_ms, percent)),
+            ours=float(np.percentile(found.stalls_s, percent)) * 1e3,
+            reference=step_s * 1e3,
             unit="ms",
-            note="the whole step without gossip",
+            note="the step without gossip",
         )
-    pushes, skipped, mixed = (
-        sum(getattr(burst, what) for burst in found.gossiping)
-        for what in ("pushes", "skipped", "mixed")
-    )
-    yield Row(
-        name=f"{found.name}: kept",
-        ours=found.rate,
-        reference=median(burst.rate for burst in found.bare),
-        unit="steps/s",
-        note=f"without gossip; {pushes} pushes, {skipped} skipped, {mixed} shares mixed in "
-        f"{len(stalls_ms)} steps",
-    )
+    yield found.kept
 
 
 def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any]) -> Iterator[Row]:

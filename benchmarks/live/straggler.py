@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -112,7 +111,7 @@ def _serve(
             time.sleep(max(0.0, start_s - time.monotonic()))
             burst = Burst()
             while time.monotonic() < end_s:
-                burst.step(peer.step if how == "gossip" else None, partial(time.sleep, pace_s))
+                burst.step(peer.step if how == "gossip" else None, pace_s)
             pipe.send(burst.rate)
 
 
