@@ -150,52 +150,42 @@ class FaultInjector:
         self._news.append(f"fault at {at_s:.1f} s: {what}")
 
     def _begin(self, fault: Fault, record: dict[str, Any]) -> None:
+        index = self._index(fault.peer)
+        runs = index >= 0 and self._group.runs(index)
         match fault.kind:
             case "join":
                 self._join(fault.count or 1, record)
             case "mass-restart":
                 self._restart_all(fault, record)
-            case "crash" | "restart" | "pause" | "continue" | "slow" | "leave":
-                self._do_to_peer(fault, record)
+            case "restart" if self._is_down(index):
+                self._restart(index, record, kept=fault.state != "lost")
+            case "crash" if runs:
+                self._group.kill(index)
+                self._say(record, f"{fault.peer} is killed", index)
+            case "leave" if runs:
+                self._group.leave(index)
+                self._say(record, f"{fault.peer} is asked to leave", index)
+            case "pause" if runs:
+                pause = f"{_PAUSE} {next(self._numbers)}"
+                self._group.hold(index, pause)
+                self._say(record, f"{fault.peer} stands still", index)
+                self._after(fault, lambda: self._continue(index, record, {pause}))
+            case "continue" if runs:
+                self._continue(index, record, self._pauses(index))
+            case "slow" if runs:
+                assert fault.factor is not None
+                cause = self._slowness.begin(index, fault.factor)
+                self._begin_turns(index, record)
+                self._after(fault, lambda: self._quicken(index, record, cause))
+            case "restart" | "crash" | "leave" | "pause" | "continue" | "slow":
+                state = self._monitor.views[index].state if index >= 0 else "not there yet"
+                self._say(record, f"{fault.kind}: nothing is done, {fault.peer} is {state}")
             case _:
                 told = [n for n in record if n not in ("at_s", "kind", "done")]
                 about = ", ".join(f"{name} {record[name]}" for name in told)
                 self._say(record, f"{fault.kind} begins" + (f": {about}" if about else ""))
                 if fault.kind != "reset" or fault.every_s is not None:
                     self._after(fault, lambda: self._say(record, f"{fault.kind} ends"))
-
-    def _do_to_peer(self, fault: Fault, record: dict[str, Any]) -> None:
-        index = self._index(fault.peer)
-        restarts = fault.kind == "restart"
-        if restarts and self._is_down(index):
-            self._restart(index, record, kept=fault.state != "lost")
-        elif index >= 0 and self._group.runs(index) and not restarts:
-            self._do_to_running(fault, record, index)
-        else:
-            state = self._monitor.views[index].state if index >= 0 else "not there yet"
-            self._say(record, f"{fault.kind}: nothing is done, {fault.peer} is {state}")
-
-    def _do_to_running(self, fault: Fault, record: dict[str, Any], index: int) -> None:
-        match fault.kind:
-            case "crash":
-                self._group.kill(index)
-                self._say(record, f"{fault.peer} is killed", index)
-            case "leave":
-                self._group.leave(index)
-                self._say(record, f"{fault.peer} is asked to leave", index)
-            case "pause":
-                pause = f"{_PAUSE} {next(self._numbers)}"
-                self._group.hold(index, pause)
-                self._say(record, f"{fault.peer} stands still", index)
-                self._after(fault, lambda: self._continue(index, record, {pause}))
-            case "continue":
-                self._continue(index, record, self._pauses(index))
-            case _:
-                assert fault.factor is not None
-                cause = self._slowness.begin(index, fault.factor)
-                self._begin_turns(index)
-                self._say(record, self._pace(index), index)
-                self._after(fault, lambda: self._quicken(index, record, cause))
 
     def _pauses(self, index: int) -> set[str]:
         return {why for why in self._group.holds(index) if why.startswith(_PAUSE)}
@@ -209,18 +199,17 @@ class FaultInjector:
             how = "stands still by another fault"
         self._say(record, f"{self._monitor.views[index].id} {how}", index)
 
-    def _pace(self, index: int) -> str:
-        factor, id = self._slowness.of(index), self._monitor.views[index].id
-        return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
-
     # A slowed peer is stopped and continued in turns, so that it runs a FACTOR-th of the time.
     # Unlike sleep within its steps, that slows its network thread, too, as other work would.
 
-    def _begin_turns(self, index: int) -> None:
+    def _begin_turns(self, index: int, record: dict[str, Any]) -> None:
         self._turns[index] = turn = next(self._numbers)
         self._group.release(index, _SLOW)
-        if self._slowness.of(index) > 1:
+        factor = self._slowness.of(index)
+        if factor > 1:
             self._hold(index, turn, self._elapsed_s - _RUN_S)
+        part = "all" if factor == 1 else f"1/{factor:g}"
+        self._say(record, f"{self._monitor.views[index].id} runs {part} of the time", index)
 
     def _hold(self, index: int, turn: int, since_s: float) -> None:
         """End a slowed peer's turn, which began at *since_s*."""
@@ -241,8 +230,7 @@ class FaultInjector:
 
     def _quicken(self, index: int, record: dict[str, Any], cause: object) -> None:
         self._slowness.end(index, cause)
-        self._begin_turns(index)
-        self._say(record, self._pace(index), index)
+        self._begin_turns(index, record)
 
     def _restart_all(self, fault: Fault, record: dict[str, Any]) -> None:
         peers = fault.peers or tuple(view.id for view in self._monitor.views)
