@@ -52,12 +52,6 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    bandwidth_bytes_s: float | None = _positive(
-        None,
-        "Most bytes per second that this peer sends; further pushes are skipped, not queued.",
-        otherwise="as much as there is",
-    )
-
     shared_memory: bool = setting(
         True, "Neighbors on the same machine read shares from this peer's memory."
     )

@@ -206,19 +206,14 @@ _ALIKE: Final = (
 _COMPARED: Final = ("task", "topology", "partition", "seed", "wire", "shards")
 
 
-def calibrate(
-    run: LiveRun, *, network: NetworkConfig | None = None, push_mbit: float | None = None
-) -> Calibration:
+def calibrate(run: LiveRun, *, network: NetworkConfig | None = None) -> Calibration:
     """Derive the settings with which a simulation behaves like a live run.
 
     Args:
         run: The live run, which may still be running.
         network: Network between the peers, if it was measured.
-        push_mbit: Limit of what each peer sends, Mbit/s; None for no limit.
     """
     rule, settings = _settings_of(run)
-    if push_mbit is not None:
-        settings["push_mbit"] = push_mbit
     waits = requirements_of(rule.make()).waits
     notes = []
     if network is None:

@@ -80,13 +80,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "shares' distance from the model: ``none``, ``clip``, ``scc``, ``cs+``, or ``nna``, "
         "as in ``clip:tau=0.5`` or ``nna:byzantine=2``.",
     )
-    push_mbit: float | None = setting(
-        None,
-        "Limit of what each worker sends, Mbit/s, whatever its link carries. Pushes beyond it are "
-        "skipped. As --set bandwidth of `rumor peer`.",
-        above=0,
-        otherwise="as much as there is",
-    )
     time_s: float | None = setting(
         None,
         "Stop at this virtual time, seconds, whatever the steps: fast workers take more of them.",
@@ -295,12 +288,10 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     @property
     def protocol(self) -> ProtocolConfig:
         """Configuration of the workers' protocols."""
-        rate = None if self.push_mbit is None else self.push_mbit * 1e6 / 8
         return ProtocolConfig(
             wire=self.wire,
             shards_per_push=self.shards_per_push,
             shard_order=self.shard_order,
-            bandwidth_bytes_s=rate,
             shared_memory=False,
             **timing(self.timing),
         )

@@ -18,7 +18,7 @@ __all__ = ["launch"]
 @options_of(
     Source(LaunchConfig),
     Source(RunConfig, without=("index", "count", "resume")),
-    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
+    Source(ExchangeConfig),
     everyday={
         Panel.TRAINING: (
             *("peers", "task", "steps", "total_steps", "lr"),

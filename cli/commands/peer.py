@@ -27,7 +27,7 @@ _INCARNATION_FILE: Final = "life.json"
 @options_of(
     Source(RunConfig),
     Source(PeerConfig, without=("signals",)),
-    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
+    Source(ExchangeConfig),
     everyday={
         Panel.TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
         Panel.SWARM: ("id", "bind", "join", "key", "roster"),

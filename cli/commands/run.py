@@ -26,7 +26,7 @@ __all__ = ["run"]
 @options_of(
     Source(LaunchConfig),
     Source(MachinesConfig),
-    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
+    Source(ExchangeConfig),
     everyday={
         Panel.MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
         Panel.GOSSIP: ("rule", "topology", "wire", "timing"),

@@ -16,7 +16,6 @@ from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
 from ..run_folder import check_output
-from ..settings.exchange import parse_rate
 from ..settings.options import Json, Panel, Source, config_of, options_of
 from .top import observing
 
@@ -210,9 +209,7 @@ def _watched(
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
     from ...sim.calibration import calibrate as calibrate_run
 
-    rate = run.peers[0].options.get("bandwidth")
-    push_mbit = None if rate is None else parse_rate(rate) * 8e-6
-    return calibrate_run(run, network=network, push_mbit=push_mbit)
+    return calibrate_run(run, network=network)
 
 
 def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console) -> None:

@@ -25,15 +25,7 @@ class OutSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig(ProtocolConfig, ValueSettings):
-    """Contents, rate and mixing of pushes."""
-
-    bandwidth: str | None = setting(
-        None,
-        "Bandwidth that a peer may use, as in 200mbit, 1gbit or 25MB/s, of a link that is shared. "
-        "Pushes beyond it are skipped, not queued.",
-        otherwise="as much as there is",
-        metavar="RATE",
-    )
+    """Contents and mixing of pushes."""
 
     timing: str = setting(
         "lan",
@@ -66,15 +58,13 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
     def as_json(self) -> dict[str, Any]:
         """The settings in a summary: those that are not defaults, and those of simulations."""
         names = [each.name for owner in (ShareSettings, ValueSettings) for each in fields(owner)]
-        told = {name: getattr(self, name) for name in (*names, "bandwidth", "timing")}
+        told = {name: getattr(self, name) for name in (*names, "timing")}
         return told | self.given()
 
     def protocol(self) -> ProtocolConfig:
         """These settings as a `ProtocolConfig`, with the times of ``timing``."""
         names = {each.name for each in fields(ProtocolConfig)}
         told = {name: value for name, value in self.given().items() if name in names}
-        if self.bandwidth is not None:
-            told["bandwidth_bytes_s"] = parse_rate(self.bandwidth)
         return ProtocolConfig(**{**timing(self.timing), **told})
 
 

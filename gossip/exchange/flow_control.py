@@ -1,78 +1,16 @@
-"""Flow control: the rate limiter, credit windows, and estimates of round trip and throughput."""
+"""Flow control: credit windows, and estimates of round trip and throughput."""
 
 from ..config import ProtocolConfig
-from ..types import Incarnation, PeerId
+from ..types import Incarnation
 
 __all__ = [
     "FIRST_TIMEOUT_S",
     "FRAMES_MAX",
     "LinkEstimator",
-    "RateLimiter",
-    "TransferKey",
     "messages_max",
     "patience_s",
     "window_bytes",
 ]
-
-
-TransferKey = tuple[int, PeerId]
-"""Identifies an outgoing transfer: shard and receiver."""
-
-
-class RateLimiter:
-    """Decides when the next bytes may be sent, for a rate that holds on average."""
-
-    # One transfer at a time holds the link, from its offer to its end. The others are not even
-    # offered, since a receiver gives up a share that was offered and does not arrive.
-
-    def __init__(self, bytes_s: float) -> None:
-        self._bytes_s = bytes_s
-        self._free_s = float("-inf")
-        self._holder: TransferKey | None = None
-        self._paused = False
-        self._waiting: dict[TransferKey, None] = {}
-
-    def is_free(self, now: float) -> bool:
-        """Return True if a new push may start at once."""
-        return self._holder is None and not self._waiting and now >= self._free_s
-
-    def acquire(self, key: TransferKey) -> bool:
-        """Give a transfer the link if no other holds it; otherwise it waits, see `front`."""
-        if self._holder is None and next(iter(self._waiting), key) == key:
-            self._waiting.pop(key, None)
-            self._holder, self._paused = key, False
-        if self._holder == key:
-            return True
-        self._waiting.setdefault(key)
-        return False
-
-    def may_send(self, now: float) -> bool:
-        """Return True if the transfer that holds the link may send its next frame now."""
-        self._paused = now < self._free_s
-        return not self._paused
-
-    def release(self, key: TransferKey) -> None:
-        self._waiting.pop(key, None)
-        if self._holder == key:
-            self._holder, self._paused = None, False
-
-    def sent(self, size_bytes: int, now: float) -> None:
-        self._free_s = max(self._free_s, now) + size_bytes / self._bytes_s
-
-    @property
-    def due_s(self) -> float:
-        """Time when a transfer that only bandwidth holds up may continue, seconds."""
-        held_up = self._paused or (self._holder is None and self._waiting)
-        return self._free_s if held_up else float("inf")
-
-    def front(self, now: float) -> TransferKey | None:
-        """Return the transfer that may continue now, if only bandwidth held it up."""
-        if now < self._free_s:
-            return None
-        if self._holder is not None:
-            return self._holder if self._paused else None
-        return next(iter(self._waiting), None)
-
 
 FIRST_TIMEOUT_S = 1.0
 """Timeout for an answer before any round trip was measured, seconds."""
@@ -154,8 +92,6 @@ class LinkEstimator:
         """Return the frame size for a share: a power of two that takes about ``frame_s``."""
         config = self._config
         frame, bytes_s = config.frame_bytes, self._bytes_s
-        if config.bandwidth_bytes_s is not None:
-            bytes_s = min(bytes_s or config.bandwidth_bytes_s, config.bandwidth_bytes_s)
         if bytes_s:
             wanted = max(1, int(bytes_s * config.frame_s))
             most = max(frame, size_bytes // _FRAMES_MIN)

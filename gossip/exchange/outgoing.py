@@ -15,7 +15,7 @@ from ..effects.ledger import Entry, Kind
 from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..wire.messages import Ack, Chunk, Offer, Push, Query
-from .flow_control import LinkEstimator, RateLimiter, patience_s, window_bytes
+from .flow_control import LinkEstimator, patience_s, window_bytes
 from .transfer import EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
 
 __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned"]
@@ -24,7 +24,7 @@ _NEVER = float("inf")
 
 # Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
 _PUSHED, _SETTLED, _LENT = Kind.PUSHED, Kind.SETTLED, EscrowState.LENT
-_WHOLE, _ACK = EscrowEvent.WHOLE, EscrowEvent.ACK
+_ACK = EscrowEvent.ACK
 
 EXCUSED_AFTER = 2
 """Unanswered queries after which a receiver is excused: one query may be lost, and one answer."""
@@ -54,7 +54,6 @@ class Outbox:
         config: ProtocolConfig,
         log: EffectLog,
         links: dict[PeerId, LinkEstimator],
-        rate_limiter: RateLimiter | None,
         snapshot_refs: SnapshotRefs,
         shards: int = 1,
     ) -> None:
@@ -62,7 +61,6 @@ class Outbox:
         self._config = config
         self._log = log
         self._links = links
-        self._rate_limiter = rate_limiter
         self.transfers: dict[PeerId, OutgoingTransfer] = {}
         """At most one for each receiver; read-only."""
         self.last_seq: dict[PeerId, int] = {}
@@ -93,11 +91,11 @@ class Outbox:
         self.transfers[peer] = transfer
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
-            self._on(transfer, _WHOLE, now)
+            self._push(transfer, now)
         elif shown and now >= link.memory_due_s:
-            self._on(transfer, EscrowEvent.LEND, now)
-        elif self._acquires_link(transfer):
-            self._on(transfer, EscrowEvent.GO_ON, now)
+            self._show(transfer, now)
+        else:
+            self._offer(transfer, now)
 
     def on(
         self,
@@ -166,23 +164,19 @@ class Outbox:
             transfer.state, amount = after, 0
         return True
 
-    # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None: so a
-    # choice, such as whether the last frame was sent, is a transition like any other.
-
-    def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+    def _push(self, transfer: OutgoingTransfer, now: float) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
-        if self._rate_limiter is not None:
-            self._rate_limiter.sent(offer.size_bytes, now)
         self._await(transfer, now, 0)
+        transfer.state = EscrowState.SENT
 
-    def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
+    def _show(self, transfer: OutgoingTransfer, now: float) -> None:
         frame_bytes = transfer.link.frame_bytes(transfer.offer.size_bytes)
         self._send_offer(transfer, now, frame_bytes, shown=True)
         transfer.deadline_s = now + self._patience_s(transfer)
+        transfer.state = EscrowState.LENT
 
-    def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        self._acquires_link(transfer)
+    def _offer(self, transfer: OutgoingTransfer, now: float) -> None:
         size_bytes = transfer.offer.size_bytes
         frame_bytes = transfer.link.frame_bytes(size_bytes)
         incarnation, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
@@ -191,10 +185,9 @@ class Outbox:
         window = window_bytes(self._config, frame_bytes, self._shards)
         eager_bytes = min(credit_bytes, window, size_bytes)
         self._send_offer(transfer, now, frame_bytes, eager_bytes)
-        if not eager_bytes:
-            return None
-        transfer.granted_bytes, transfer.granted_s = eager_bytes, now
-        return EscrowEvent.GO_ON
+        if eager_bytes:
+            transfer.granted_bytes, transfer.granted_s = eager_bytes, now
+            self._on(transfer, EscrowEvent.GO_ON, now)
 
     def _send_offer(
         self,
@@ -210,6 +203,9 @@ class Outbox:
         transfer.deadline_s = now + self._config.stall_s
         receiver, frame = (transfer.peer, transfer.incarnation), (transfer.snapshot, 0, 0)
         self._log.send(*receiver, offer, frame=frame, shown=shown)
+
+    # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None: so a
+    # choice, such as whether the last frame was sent, is a transition like any other.
 
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
@@ -233,10 +229,6 @@ class Outbox:
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        if not self._acquires_link(transfer):
-            transfer.deadline_s = _NEVER
-            return None
-        limiter = self._rate_limiter
         transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         while transfer.sent_bytes < offer.size_bytes:
@@ -244,16 +236,9 @@ class Outbox:
             stop = min(offer.size_bytes, start + offer.frame_bytes)
             if stop > transfer.granted_bytes:
                 return None
-            if limiter is not None and not limiter.may_send(now):
-                # This is not a stall: the transfer continues when bandwidth is available.
-                transfer.deadline_s = _NEVER
-                return None
             body = Chunk(offer.seq, start // offer.frame_bytes, start)
             self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
-            if limiter is not None:
-                limiter.sent(stop - start, now)
             transfer.sent_bytes = stop
-        self._release_link(transfer)
         return EscrowEvent.ALL_SENT
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -307,14 +292,6 @@ class Outbox:
 
     # Helpers of these actions.
 
-    def _acquires_link(self, transfer: OutgoingTransfer) -> bool:
-        limiter, key = self._rate_limiter, (self._log.account.shard, transfer.peer)
-        return limiter is None or limiter.acquire(key)
-
-    def _release_link(self, transfer: OutgoingTransfer) -> None:
-        if self._rate_limiter is not None:
-            self._rate_limiter.release((self._log.account.shard, transfer.peer))
-
     def _patience_s(self, transfer: OutgoingTransfer) -> float:
         wait_s = transfer.link.timeout_s
         if transfer.questions:
@@ -325,7 +302,6 @@ class Outbox:
         if transfer.snapshot:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
-        self._release_link(transfer)
         del self.transfers[transfer.peer]
         self.renounced.discard(transfer.peer)
 
@@ -377,13 +353,6 @@ def _stranded(here: EscrowState, back: EscrowState) -> _Row:
 
 
 _ROWS: Final[dict[EscrowState, _Row]] = {
-    _S.QUEUED: {
-        _E.WHOLE: (Outbox._push, _S.SENT),
-        _E.LEND: (Outbox._show, _S.LENT),
-        _E.GO_ON: (Outbox._offer, _S.OFFERED),
-        **_NOT_SENT,
-        **_ignored(_E.GRANT),
-    },
     _S.OFFERED: {
         _E.GO_ON: (Outbox._stream, _S.STREAMING),
         _E.GRANT: (Outbox._take_credit, _S.STREAMING),

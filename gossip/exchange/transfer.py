@@ -18,8 +18,6 @@ __all__ = [
 class EscrowState(IntEnum):
     """State of an outgoing share."""
 
-    QUEUED = auto()
-    """Not offered yet: another transfer holds the link."""
     OFFERED = auto()
     STREAMING = auto()
     LENT = auto()
@@ -36,14 +34,10 @@ class EscrowState(IntEnum):
 
 
 class EscrowEvent(IntEnum):
-    """Events of an outgoing share. The first four result from the sender's own actions."""
+    """Events of an outgoing share. The first two result from the sender's own actions."""
 
-    WHOLE = auto()
-    """The share is small enough for one message."""
-    LEND = auto()
-    """The receiver can read this peer's memory, as far as known."""
     GO_ON = auto()
-    """Credit or the link is available: the transfer may continue."""
+    """Credit is available: the transfer may continue."""
     ALL_SENT = auto()
     GRANT = auto()
     ACK = auto()
@@ -78,7 +72,7 @@ class OutgoingTransfer:
     link: LinkEstimator
     pushed_s: float
     deadline_s: float
-    state: EscrowState = EscrowState.QUEUED
+    state: EscrowState = EscrowState.OFFERED
     sent_bytes: int = 0
     granted_bytes: int = 0
     """Offset up to which frames may be sent."""

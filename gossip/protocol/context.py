@@ -472,9 +472,7 @@ class RuleContext:
         """Report that a push that was due is skipped; by default, why no peer was drawn."""
         state = self._state
         if not reason:
-            limiter = state.rate_limiter
-            is_free = limiter is None or limiter.is_free(self.now)
-            reason = "no neighbor free" if is_free else "no bandwidth"
+            reason = "no neighbor free"
             if state.lacks_memory or state.copies:
                 reason = NO_MEMORY if state.lacks_memory else "a copy is given"
         state.log.emit(PushSkipped(reason))
@@ -513,10 +511,8 @@ class RuleContext:
             self.next_shards()
 
     def _has_credit(self, awaited: bool = False) -> bool:
-        state, limiter = self._state, self._state.rate_limiter
+        state = self._state
         if (state.copies or state.rests) and not awaited:
-            return False
-        if limiter is not None and not limiter.is_free(self.now):
             return False
         if (state.is_bounded or state.is_full) and state.lacks_memory:
             return False

@@ -299,8 +299,6 @@ class Protocol:
             self._seek_due_s = now + state.config.seek_s
             self._joining.greet_seeds(now)
             self._joining.tick(now)
-        # Last, because a transfer toward a peer just considered dead has released the link.
-        state.go_on(now)
         return self._finish_call(now)
 
     def finish(self, now: float) -> list[Effect | Event]:

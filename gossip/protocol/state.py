@@ -10,10 +10,10 @@ from ..effects.effect_log import EffectLog
 from ..effects.effects import Effect
 from ..effects.events import NO_MEMORY, Event
 from ..effects.ledger import Account
-from ..exchange.flow_control import LinkEstimator, RateLimiter
+from ..exchange.flow_control import LinkEstimator
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
-from ..exchange.transfer import STRANDED, EscrowEvent, SnapshotRefs
+from ..exchange.transfer import STRANDED, SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
@@ -86,7 +86,6 @@ class State:
     busy_shards: tuple[ShardState, ...] = field(init=False)
     """Shards that may have a share in flight, in order: the others must cost nothing."""
     links: dict[PeerId, LinkEstimator] = field(default_factory=dict)
-    rate_limiter: RateLimiter | None = field(init=False)
     snapshot_refs: SnapshotRefs = field(init=False)
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, even if no share reads them."""
@@ -135,8 +134,6 @@ class State:
         accounts = [Account(me.id, me.incarnation, shard) for shard in range(schema.shards)]
         effects: list[Effect | Event] = []
         logs = [EffectLog(account, schema.hash, b"", effects) for account in accounts]
-        rate = config.bandwidth_bytes_s
-        self.rate_limiter = limiter = None if rate is None else RateLimiter(rate)
         self.log, self.snapshot_refs = logs[0], SnapshotRefs(logs[0])
         self.swarm_steps = self.table.clock.total
         self.shard_states = tuple(
@@ -145,7 +142,7 @@ class State:
                     shard,
                     log,
                     Inbox(config, schema, log, self.why_refused, self.is_open),
-                    Outbox(config, log, self.links, limiter, self.snapshot_refs, schema.shards),
+                    Outbox(config, log, self.links, self.snapshot_refs, schema.shards),
                     is_listed=schema.shards == 1,
                 )
                 for shard, log in enumerate(logs)
@@ -246,18 +243,12 @@ class State:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
 
-    def go_on(self, now: float) -> None:
-        limiter = self.rate_limiter
-        while limiter is not None and (front := limiter.front(now)) is not None:
-            shard, peer = front
-            self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
-
     @property
     def lacks_memory(self) -> bool:
         return self.is_full or (self.is_bounded and self.gave)
 
     def deadline(self) -> float:
-        due_s = float("inf") if self.rate_limiter is None else self.rate_limiter.due_s
+        due_s = float("inf")
         for each in self.busy_shards:
             due_s = min([due_s, *[t.deadline_s for t in each.inbox.transfers.values()]])
             due_s = min([due_s, *[t.deadline_s for t in each.outbox.transfers.values()]])

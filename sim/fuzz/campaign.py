@@ -234,7 +234,6 @@ EVENT_COVERAGE: Mapping[str, str] = {
     "read from memory": "a share was read where it lay, in its sender's memory",
     "model read": "a peer was shown another's model, to average all of them",
     "abandoned": "memory of such a share could not be used again, as its reader was gone",
-    "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
     "two swarms": "two swarms that had each been founded heard of one another",
     "halted": "a rule that waits for others had to halt, as one of them was lost",
     "other format": "numbers travelled in 8 or 16 bits, or only some of them",

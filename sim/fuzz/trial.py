@@ -220,9 +220,6 @@ def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
     n, shards = len(swarm.running()), scenario.shards
     wire = parse_wire(scenario.config.wire)
     patience_s = max(_AGREE_S, _RING_S * n * n) if scenario.ring else _AGREE_S
-    if scenario.rule == "adpsgd" and scenario.config.bandwidth_bytes_s is not None:
-        # One exchange at a time, and both of its ends wait for bandwidth.
-        patience_s *= 4
     # A round takes as long as the slowest of all its shares, lost ones included.
     patience_s *= 5 if scenario.rule in (*OUTER, "hybrid") else 1
     # Each shard of a vector is pushed only once in several pushes.

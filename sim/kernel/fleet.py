@@ -70,11 +70,9 @@ class Fleet:
         """Rows of workers, by name."""
         self._steps_most = math.inf
         self._times: Times | None = None
-        is_limited = plan.protocol.bandwidth_bytes_s is not None
-        # No new deadline is nearer than this, so most need not be looked up, except for frames that
-        # are queued under a rate limit.
+        # No new deadline is nearer than this, so most need not be looked up.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
-        self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
+        self._soonest_s = 0.0 if plan.fault_plan else exchange
         self.faults: Processes | None = None
         """Faults of the fleet's processes, if any are planned."""
         self.attacks = Attacks(self, plan, self.program) if plan.attacks else None

@@ -24,14 +24,13 @@ def slowed_network(network: NetworkConfig, factor: float) -> NetworkConfig:
 
 
 def smaller_exchange(config: ProtocolConfig, factor: float, share_bytes: int) -> ProtocolConfig:
-    """Reduce frames, windows and the rate of pushes by a factor, for models of *share_bytes*."""
+    """Reduce frames and windows by a factor, for models of *share_bytes*."""
 
     def smaller(size_bytes: int) -> int:
         return max(1, round(size_bytes * factor))
 
     smallest = max(ceil(share_bytes / _FRAMES_MAX), smaller(config.frame_bytes_min))
     largest = max(smallest, smaller(config.frame_bytes_max))
-    rate = config.bandwidth_bytes_s
     return replace(
         config,
         inline_bytes_max=smaller(config.inline_bytes_max),
@@ -39,7 +38,6 @@ def smaller_exchange(config: ProtocolConfig, factor: float, share_bytes: int) ->
         frame_bytes_max=largest,
         frame_bytes=min(largest, max(smallest, smaller(config.frame_bytes))),
         window_bytes=max(largest, smaller(config.window_bytes)),
-        bandwidth_bytes_s=None if rate is None else rate * factor,
     )
 
 

@@ -74,8 +74,6 @@ def _shares(settings: Mapping[str, Any]) -> list[str]:
     if settings.get("shards", 1) > 1:
         per_push = settings.get("shards_per_push", 1)
         parts.append(f"{per_push} of {settings['shards']} shards a push")
-    if settings.get("push_mbit") is not None:
-        parts.append(f"at most {settings['push_mbit']:g} Mbit/s each")
     return parts
 
 

@@ -115,17 +115,11 @@ def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
     rule = _pick(rng, OUTER)
     if rng.random() >= 0.15:
         return {}
-    return {"rule": rule, "shards": 1, "config": _dense(scenario) | _faster(scenario)}
+    return {"rule": rule, "shards": 1, "config": _dense(scenario)}
 
 
 def _dense(scenario: Scenario) -> _Changes:
     return {} if parse_wire(scenario.config.wire).is_dense else {"wire": NATIVE}
-
-
-def _faster(scenario: Scenario) -> _Changes:
-    """Raise the bandwidth: a share for every peer in each round takes a minute at 300 bytes/s."""
-    bytes_s = scenario.config.bandwidth_bytes_s
-    return {"bandwidth_bytes_s": max(bytes_s, 2000.0) if bytes_s else None}
 
 
 def _cutting_rules(scenario: Scenario, rng: Random) -> _Changes:
@@ -156,7 +150,7 @@ def _machines(scenario: Scenario, rng: Random) -> _Changes:
     machines = int(rng.integers(1, 4))
     if rng.random() >= 0.04:
         return {}
-    config = _dense(scenario) | _faster(scenario)
+    config = _dense(scenario)
     return {"rule": "hybrid", "machines": machines, "shards": 1, "config": config}
 
 
@@ -187,9 +181,6 @@ _SWARM: Mapping[str, _Option] = {
         "config": _pick(rng, _WIDE_FRAMES if scenario.size == WIDE else _NARROW_FRAMES)
     },
     "shards": _shards,
-    "bandwidth": lambda scenario, rng: {
-        "config": {"bandwidth_bytes_s": _pick(rng, (None, None, None, 300.0, 2000.0))}
-    },
     "memory": lambda scenario, rng: {"host": b"the-same-machine" if rng.random() < 0.25 else b""},
     "dial-out": _dial_out,
     "clocks": _clocks,

@@ -64,7 +64,6 @@ def unsupported_reason(plan: FleetPlan) -> str:
             is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes,
             "a model does not fit into one frame",
         ),
-        (protocol.bandwidth_bytes_s is not None, "workers limit what they send"),
         (links.header_weight != 1.0, "the model stands for a larger one"),
         (links.uniform is None, "links differ, or lose, delay or double messages"),
         (staged_max(plan) > STAGED_MAX, "too many shares may wait at a worker"),

@@ -18,7 +18,6 @@ GIVEN: dict[str, Any] = {
     "shards": 8,
     "shards_per_push": 2,
     "shard_order": "random",
-    "bandwidth": "200mbit",
     "memory_models": 2.5,
     "shared_memory": False,
     "dead_s": 77.0,
@@ -35,7 +34,6 @@ def test_options_reach_the_peer(captured_configs: list[tuple[RunConfig, PeerConf
     assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
     assert peer_config.memory_models == 2.5
     assert not protocol.shared_memory
-    assert protocol.bandwidth_bytes_s == 25e6
     # A given value takes precedence over a preset.
     assert (protocol.dead_s, protocol.found_alone_s) == (77, 90)
     assert run_config.eval_every == 3

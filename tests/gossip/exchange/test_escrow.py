@@ -9,7 +9,6 @@ from rumor.gossip.effects.effects import Effect, Release
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
-from rumor.gossip.exchange.flow_control import RateLimiter
 from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox
 from rumor.gossip.exchange.transfer import EscrowEvent, EscrowState, SnapshotRefs
 from rumor.gossip.weight import ONE
@@ -36,12 +35,8 @@ class Rig:
         self.log = EffectLog(self.account, b"schema", b"swarm", [])
         self.log.record(Entry(Kind.FOUNDED, ONE))
         self.snapshot_refs = SnapshotRefs(self.log)
-        rate_limiter = RateLimiter(1e9)
-        self.outbox = Outbox(WIDE, self.log, {}, rate_limiter, self.snapshot_refs)
-        if state is EscrowState.QUEUED:
-            rate_limiter.acquire((0, "c"))
+        self.outbox = Outbox(WIDE, self.log, {}, self.snapshot_refs)
         self._push(state)
-        rate_limiter.release((0, "c"))
         self.transfer = self.outbox.transfers["b"]
         for event, amount in {
             EscrowState.STREAMING: [(EscrowEvent.GRANT, 16)],
@@ -55,7 +50,7 @@ class Rig:
         self.take()
 
     def _push(self, state: EscrowState) -> None:
-        in_frames = {EscrowState.QUEUED, EscrowState.OFFERED, EscrowState.STREAMING}
+        in_frames = {EscrowState.OFFERED, EscrowState.STREAMING}
         lent = state in (EscrowState.LENT, EscrowState.LENT_STRANDED)
         kind = Offer if lent or state in in_frames else Push
         offer = kind(seq=1, escrow=HALF, size_bytes=64, epoch=0, round=0, note=0, step=0)
@@ -127,7 +122,9 @@ def diagram() -> str:
     for (state, event), leads_to in TRANSITIONS.items():
         if leads_to is not None:
             arrows.setdefault((state, leads_to[1]), []).append(event)
-    lines = ["stateDiagram-v2", f"    [*] --> {EscrowState.QUEUED.name}"]
+    lines = ["stateDiagram-v2"]
+    for first in (EscrowState.SENT, EscrowState.LENT, EscrowState.OFFERED):
+        lines.append(f"    [*] --> {first.name}")
     for (state, target), events in arrows.items():
         labels = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
         lines.append(f"    {state.name} --> {target.name}: {labels}")

@@ -11,7 +11,6 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.exchange.flow_control import (
     FRAMES_MAX,
     LinkEstimator,
-    RateLimiter,
     messages_max,
     patience_s,
     window_bytes,
@@ -58,9 +57,6 @@ def test_frames_to_an_unmeasured_neighbor_have_the_configured_size(
     no_measurement: tuple[float, float],
 ) -> None:
     assert frame_of() == frame_of(no_measurement) == CONFIG.frame_bytes
-    assert frame_of(bandwidth_bytes_s=10e6) == 128 * KIB
-    # The measured rate cannot exceed the allowed rate either.
-    assert frame_of((100 * MIB, 0.1), bandwidth_bytes_s=10e6) == 128 * KIB
 
 
 def test_frames_get_smaller_after_a_late_frame() -> None:
@@ -112,42 +108,6 @@ def test_the_stall_timeout_is_twenty_times_the_longest_pause(
 ) -> None:
     assert patience_s(CONFIG, gap_s) == pytest.approx(seconds)
     assert patience_s(replace(CONFIG, stall_s=1.0), gap_s) == pytest.approx(hasty_s)
-
-
-def test_the_average_rate_is_limited_and_unused_rate_expires() -> None:
-    limiter, now, sent = RateLimiter(100.0), 5.0, 0
-    while now < 105.0:
-        if limiter.is_free(now):
-            limiter.sent(70, now)
-            sent += 70
-        now += 0.01
-    assert sent == pytest.approx(100.0 * 100.0, rel=0.02)
-    limiter.sent(50, 1000.0)
-    assert not limiter.is_free(1000.4) and limiter.is_free(1000.5)
-    # Frames sent together take as long as frames sent one after the other.
-    for _ in range(2):
-        limiter.sent(50, 2000.0)
-    assert not limiter.is_free(2000.9) and limiter.is_free(2001.0)
-
-
-def test_the_longest_waiting_transfer_continues_first() -> None:
-    a, b, c = (0, "a"), (1, "b"), (0, "c")
-    limiter = RateLimiter(100.0)
-    assert limiter.acquire(a) and limiter.may_send(0.0)
-    assert not limiter.acquire(b), "no wake-up for bandwidth"
-    assert limiter.due_s == float("inf") and limiter.front(9.0) is None
-    limiter.sent(100, 0.0)
-    assert not limiter.acquire(b) and not limiter.acquire(c) and limiter.acquire(a)
-    assert not limiter.may_send(0.5)
-    assert limiter.front(0.5) is None and limiter.due_s == 1.0
-    assert not limiter.is_free(1.0)
-    assert limiter.front(1.0) == a and limiter.may_send(1.0)
-    limiter.release(a)
-    limiter.release(a)
-    assert limiter.front(1.0) == b and not limiter.acquire(c) and limiter.acquire(b)
-    limiter.release(c)
-    limiter.release(b)
-    assert limiter.is_free(1.0) and limiter.due_s == float("inf")
 
 
 def test_the_timeout_follows_round_trips() -> None:

@@ -135,14 +135,3 @@ def test_memory_with_a_dead_reader_is_abandoned_after_the_last_live_reader() -> 
         assert not only(scene.wake("a"), Release)
     effects = scene.tell("c", "a", Ack(1, 5))
     assert effects[-1] == Release(1, abandoned=True)
-
-
-def test_an_unreadable_share_waits_while_another_share_holds_the_link() -> None:
-    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(*"abc", host=HERE)
-    for peer in "bc":
-        scene.push("a", peer, ONE // 4)
-    granted = [scene.tell(peer, "a", Grant(1, 64)) for peer in "bc"]
-    assert not scene.sent(granted[1], Chunk), "b's share has the link"
-    last_bytes = 64 - 16
-    chunks = letters(scene.wake_for("a", 15.0, 0.25), Chunk)
-    assert [e.destination for e in chunks if e.body.offset_bytes == last_bytes] == ["b", "c"]

@@ -1,7 +1,6 @@
 """Readable transcripts of scenes; `pytest --rewrite` regenerates them for review as a diff."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Chunk, Hello, Push
+from rumor.gossip.wire.messages import Ack, Hello, Push
 
 from ..scene import SMALL, WIDE, Scene
 
@@ -68,14 +67,6 @@ def shards() -> Scene:
     scene.act("a", lambda context: context.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
     scene.deliver()
     return mixed(scene)
-
-
-def bandwidth() -> Scene:
-    scene = arrived(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
-    for _ in range(3):
-        scene.wake_for("a", 1.0)
-        scene.deliver(Chunk)
-    return scene
 
 
 def fence() -> Scene:
@@ -146,7 +137,6 @@ SCENES = [
     eager,
     memory,
     shards,
-    bandwidth,
     fence,
     lost_ack,
     join,

@@ -55,7 +55,6 @@ CASES: dict[str, dict[str, Any]] = OF_RULES | {
     "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp"},
     "int8 shards": OFTEN | {"shards": 4, "shards_per_push": 2, "wire": "int8"},
     "topk shards": OFTEN | {"shards": 4, "wire": "topk:0.05"},
-    "slow": OFTEN | {"push_mbit": 0.5},
     "pairs": {"rule": "adpsgd", "wire": "int8"},
     "tree": {"rule": "relaysgd", "wire": "int8", "topology": "tree"},
     "rounds": {"rule": "sparseloco:h=3", "wire": "topk2bit:0.1", "steps": 6},

@@ -25,18 +25,6 @@ def test_a_push_of_all_shards_equals_a_push_of_the_whole_vector() -> None:
     assert np.allclose(cut.series["weight_quantiles"], whole.series["weight_quantiles"])
 
 
-@pytest.mark.extended
-def test_the_bandwidth_limits_what_a_worker_sends() -> None:
-    free = simulate(task="digits", workers=4, steps=100, p=1.0)
-    bound = simulate(task="digits", workers=4, steps=100, p=1.0, push_mbit=0.3)
-    time_s = bound.summary["virtual_time_s"]
-    shares = free.summary["bytes_sent"] / free.summary["pushes"]
-    allowed = 4 * (time_s * 0.3e6 / 8 + shares)
-    assert allowed / 3 < bound.summary["bytes_sent"] < 1.1 * allowed < free.summary["bytes_sent"]
-    assert bound.summary["skipped"] > 50
-    assert bound.summary["push_mbit"] == 0.3 and "push_mbit" not in free.summary
-
-
 def test_a_difference_that_does_not_fit_into_its_format_ends_the_run() -> None:
     settings: dict[str, Any] = {"task": "digits", "workers": 3, "p": 1.0, "steps": 10, "lr": 3e6}
     with pytest.raises(TrainingError, match="diverged"):

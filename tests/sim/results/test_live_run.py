@@ -134,9 +134,8 @@ def test_a_network_that_was_not_measured_is_called_a_guess(tmp_path: Path) -> No
     assert found.network == PRESETS["ideal"]
     assert found.notes == ("all peers ran on one machine: messages take no time",)
     network = NetworkConfig(latency_s=0.01)
-    found = calibrate(run, network=network, push_mbit=200.0)
+    found = calibrate(run, network=network)
     assert (found.network, found.notes) == (network, ())
-    assert found.settings["push_mbit"] == 200.0
     leave_peer(tmp_path / "ada", rows_of(0.1), address="tcp://10.0.0.5:7700")
     found = calibrate(read_live_run(tmp_path / "ada"))
     assert found.network == PRESETS["lan"]

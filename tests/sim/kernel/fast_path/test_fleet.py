@@ -137,7 +137,6 @@ def test_columns_can_hold_many_refusals_between_two_steps() -> None:
         ({"rule": "sgp", "n": 66}, "more than 64 neighbors"),
         ({"rule": "gosgd:emission=adaptive"}, "emission is adaptive"),
         ({"numbers": 1 << 19}, "does not fit into one frame"),
-        ({"bandwidth_bytes_s": 1e6}, "limit what they send"),
         ({"topology": "random-matching"}, "no period"),
         ({"staged_max": 100}, "too many shares may wait"),
     ],
