@@ -35,7 +35,7 @@ from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
-from ..train.faults.schedule import KINDS, Fault, check_faults, read_faults, resolve
+from ..train.faults.schedule import KINDS, Fault, read_faults, resolve
 from ..train.tasks.data import n_samples_of
 from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.task import Task, trained_by
@@ -75,15 +75,13 @@ def _plan_faults(
     """Return faults of processes and network (None without any), attacks, and all by name."""
     if not faults:
         return None, (), ()
-    names = worker_names(config.workers)
-    check_faults(faults, names)
+    faults = resolve(faults, worker_names(config.workers))
     if config.time_s is not None:
         for fault in faults:
             if fault.at_s > config.time_s:
                 where = f"fault {fault.row or faults.index(fault) + 1} ({fault.kind})"
                 end = f"after the end of the run at {config.time_s:g} s"
                 raise ConfigError(f"{where} is at {fault.at_s:g} s, {end}")
-    faults = resolve(faults, names)
     others = tuple(fault for fault in faults if not KINDS[fault.kind].is_attack)
     plan = None
     if others:

@@ -133,11 +133,8 @@ class Swarm:
     ) -> None:
         ids = _names(peers)
         _check_time("checkpoint_every_s", checkpoint_every_s, least=1e-6)
-        planned = schedule.read_faults(faults)
-        schedule.check_faults(
-            planned, ids, [kind for kind in schedule.KINDS if kind not in schedule.ATTACKS]
-        )
-        planned = schedule.resolve(planned, ids)
+        kinds = [kind for kind in schedule.KINDS if kind not in schedule.ATTACKS]
+        planned = schedule.resolve(schedule.read_faults(faults), ids, kinds)
         task = task if isinstance(task, Task) else load_task(task, seed=seed)
         make = _rules(rule, p)
         first, config = make(), protocol or ProtocolConfig()

@@ -17,7 +17,6 @@ from ...train.faults.schedule import (
     NETWORK_KINDS,
     Fault,
     Slowness,
-    check_faults,
     faults_as_json,
     joining,
     names_of_newcomers,
@@ -270,13 +269,12 @@ def read_live_faults(
 ) -> tuple[Fault, ...]:
     """Read the faults of a run of real processes, in order of time, with peers by name."""
     try:
-        faults = read_faults(path)
-        check_faults(faults, peers, LIVE_KINDS)
+        faults = resolve(read_faults(path), peers, LIVE_KINDS)
         for position, fault in enumerate(faults, 1):
             _check(replace(fault, row=fault.row or position), journal=journal)
     except ConfigError as error:
         raise ConfigError(f"--faults {path}: {error}") from None
-    return resolve(faults, peers)
+    return faults
 
 
 def _check(fault: Fault, *, journal: bool) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.types import stream
-from ...train.faults.schedule import Fault, check_faults, read_faults
+from ...train.faults.schedule import Fault, read_faults, resolve
 
 __all__ = ["STORMS", "Storm", "draw_storm", "list_storms", "read_storm"]
 
@@ -97,7 +97,7 @@ def draw_storm(
     for row in rows:
         row |= {name: _rounded(row[name] / scale) for name in ("at_s", "for_s") if name in row}
     faults = read_faults(rows)
-    check_faults(faults, [str(index) for index in range(peers)])
+    resolve(faults, [str(index) for index in range(peers)])
     return Storm(faults, None if network is None else _network(network, peers, rng))
 
 

@@ -12,7 +12,7 @@ from rumor.sim.kernel.plan import FaultPlan, FleetPlan, worker_names
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.topology import LiveWorkerTopology
-from rumor.train.faults.schedule import check_faults, read_faults, resolve
+from rumor.train.faults.schedule import read_faults, resolve
 
 from ..faults import Fault
 from .kernel.fast_path import plans
@@ -38,7 +38,6 @@ def plan_of(
 ) -> FleetPlan:
     """The plan of a fleet with faults."""
     read = read_faults(faults)
-    check_faults(read, worker_names(n))
     resolved = resolve(read, worker_names(n))
     fault_plan = FaultPlan(faults=resolved, founders=n, checkpoint_every_s=2.0)
     ids = worker_names(n, fault_plan)

@@ -6,6 +6,7 @@ real ones, and `rumor.train.faults.network` to messages of either.
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -17,7 +18,7 @@ from ..storage.files import read_user_json
 
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
-    *("Fault", "FaultKind", "Slowness", "check_faults", "faults_as_json", "joining"),
+    *("Fault", "FaultKind", "Slowness", "faults_as_json", "joining"),
     *("names_of_newcomers", "read_faults", "resolve"),
 ]
 
@@ -281,14 +282,21 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
     return [{name: _listed(value) for name, value in _given(fault).items()} for fault in faults]
 
 
-def check_faults(
+def resolve(
     faults: Sequence[Fault], peers: Sequence[str], kinds: Collection[str] = tuple(KINDS)
-) -> None:
-    """Raise ConfigError unless faults fit the peers of their run, and the *kinds* it supports."""
+) -> tuple[Fault, ...]:
+    """Return faults with names in place of positions of peers.
+
+    >>> resolve([Fault(at_s=0.0, kind="leave", peer=1)], ["a", "b"])[0].peer
+    'b'
+
+    Raises:
+        ConfigError: A fault does not fit the peers of the run, or is not one of the *kinds*.
+    """
     joined = joining(faults)
     if joined > NEWCOMERS_MAX:
         raise ConfigError(f"{joined:,} peers are to join: there may be {NEWCOMERS_MAX:,} in all")
-    known = {*peers, *names_of_newcomers(joined)}
+    known, found = {*peers, *names_of_newcomers(joined)}, []
     for position, fault in enumerate(faults, 1):
         where = f"fault {fault.row or position}"
         _check(_given(fault), where)
@@ -296,27 +304,33 @@ def check_faults(
             raise ConfigError(
                 f"{where}: {fault.kind} cannot be done here. What can is {', '.join(kinds)}"
             )
-        for name, peer in _peers_of(fault):
-            _check_peer(peer, peers, known, f"{where}: {name}")
-        _check_ends(fault, peers, where)
+        places = {n: getattr(fault, n) for n in _PEERS if getattr(fault, n) is not None}
+        names = {n: _named(place, peers, known, f"{where}: {n}") for n, place in places.items()}
+        if names.get("to") and names["to"] == names.get("peer"):
+            raise ConfigError(
+                f"{where}: to is {names['to']!r}, the peer itself: it must be another"
+            )
+        grouped = list(chain.from_iterable(names.get("groups", ())))
+        for peer in grouped:
+            if grouped.count(peer) > 1:
+                raise ConfigError(f"{where}: groups have {peer!r} twice: a peer is in one of them")
+        found.append(replace(fault, **names))
+    return tuple(found)
 
 
-def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
-    """Replace positions of peers by names, in faults that passed `check_faults`.
-
-    >>> resolve([Fault(at_s=0.0, kind="leave", peer=1)], ["a", "b"])[0].peer
-    'b'
-    """
-
-    def named(given: Any) -> Any:
-        if isinstance(given, tuple):
-            return tuple(map(named, given))
-        return peers[given] if isinstance(given, int) else given
-
-    places = ("peer", "to", "peers", "groups")
-    return tuple(
-        replace(fault, **{name: named(getattr(fault, name)) for name in places}) for fault in faults
-    )
+def _named(place: Any, peers: Sequence[str], known: Collection[str], where: str) -> Any:
+    """Return the name of a peer, or of each in a list."""
+    if isinstance(place, list | tuple):
+        return tuple(_named(each, peers, known, where) for each in place)
+    if isinstance(place, int):
+        if place < len(peers):
+            return peers[place]
+        last = f"they are 0 to {len(peers) - 1}" if peers else "there is none"
+        raise ConfigError(f"{where} {place} is not a peer's index in this run: {last}")
+    if place not in known:
+        hint = did_you_mean(place, sorted(known), f"; the first is {peers[0]!r}")
+        raise ConfigError(f"{where} {place!r} is not a peer of this run{hint}")
+    return place
 
 
 def _fault(entry: object, row: int) -> Fault:
@@ -356,33 +370,6 @@ def _check(given: Mapping[str, Any], where: str) -> None:
 def _form(name: str) -> str:
     """Return the valid values of a field, in words."""
     return _PEERS[name][1] if name in _PEERS else _SETTINGS[name].allowed
-
-
-def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], where: str) -> None:
-    if isinstance(peer, int):
-        if peer >= len(peers):
-            last = f"they are 0 to {len(peers) - 1}" if peers else "there is none"
-            raise ConfigError(f"{where} {peer} is not a peer's index in this run: {last}")
-    elif peer not in known:
-        hint = did_you_mean(peer, sorted(known), f"; the first is {peers[0]!r}")
-        raise ConfigError(f"{where} {peer!r} is not a peer of this run{hint}")
-
-
-def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
-    (named,) = resolve([fault], peers)
-    if named.to is not None and named.to == named.peer:
-        raise ConfigError(f"{where}: to is {named.to!r}, the peer itself: it must be another")
-    grouped = [peer for group in named.groups or () for peer in group]
-    for peer in grouped:
-        if grouped.count(peer) > 1:
-            raise ConfigError(f"{where}: groups have {peer!r} twice: a peer is in one of them")
-
-
-def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
-    found = [("peer", fault.peer), ("to", fault.to)]
-    found += [("peers", peer) for peer in fault.peers or ()]
-    found += [("groups", peer) for group in fault.groups or () for peer in group]
-    return [(name, peer) for name, peer in found if peer is not None]
 
 
 def _given(fault: Fault) -> dict[str, Any]:

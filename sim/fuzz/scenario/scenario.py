@@ -163,14 +163,14 @@ class Scenario:
         Raises:
             ConfigError: A fault concerns an unknown peer, or comes too late.
         """
-        schedule.check_faults(faults, self.peers, _KINDS)
+        faults = schedule.resolve(faults, self.peers, _KINDS)
         for position, fault in enumerate(faults, 1):
             if fault.at_s > _LAST_FAULT_S:
                 raise ConfigError(
                     f"fault {fault.row or position}: at_s is {fault.at_s:g}: here it must be at "
                     f"most {_LAST_FAULT_S:g}"
                 )
-        return replace(self, faults=schedule.resolve(faults, self.peers))
+        return replace(self, faults=faults)
 
 
 # Specs of rules that have parameters here; other rules go by their names.

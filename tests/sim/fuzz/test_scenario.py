@@ -7,7 +7,7 @@ import pytest
 from rumor.sim.fuzz import OPTIONS, Scenario, draw
 from rumor.sim.fuzz.scenario import workers_of
 from rumor.sim.fuzz.scenario.faults import AIMS
-from rumor.train.faults.schedule import ATTACKS, KINDS, check_faults
+from rumor.train.faults.schedule import ATTACKS, KINDS, resolve
 
 SEEDS = range(200)
 
@@ -61,7 +61,7 @@ def test_faults_of_every_kind_are_drawn_for_peers_of_the_swarm() -> None:
     kinds = [{fault.kind for fault in scenario.faults} for scenario in drawn]
     assert set.union(*kinds) == set(KINDS) - set(ATTACKS)
     for scenario in drawn:
-        check_faults(scenario.faults, scenario.peers)
+        resolve(scenario.faults, scenario.peers)
         # At least one peer always listens.
         assert "p0" not in scenario.dial_out
     assert {workers_of(seed, 6) for seed in SEEDS} == {2, 3, 4, 5, 6}

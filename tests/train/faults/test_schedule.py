@@ -12,7 +12,6 @@ from rumor.train.faults.schedule import (
     LIVE_KINDS,
     Fault,
     Slowness,
-    check_faults,
     faults_as_json,
     read_faults,
     resolve,
@@ -47,7 +46,7 @@ def read(*entries: object) -> tuple[Fault, ...]:
 def test_a_fault_round_trips_through_reading_and_writing(kind: str) -> None:
     entry = {"at_s": 3.0, "kind": kind} | {name: FIELDS[name] for name in KINDS[kind].takes}
     faults = read(entry)
-    check_faults(faults, PEERS)
+    resolve(faults, PEERS)
     assert faults_as_json(faults) == [entry]
 
 
@@ -142,28 +141,28 @@ def test_faults_with_invalid_peers_are_refused(entry: object, message: str) -> N
     # The second row sorts first by time, but messages number it by its place in the file.
     faults = read({"at_s": 2, "kind": "join", "count": 2}, entry)
     with pytest.raises(ConfigError) as caught:
-        check_faults(faults, PEERS)
+        resolve(faults, PEERS)
     assert message in str(caught.value)
 
 
 def test_faults_may_name_newcomers_but_too_many_joins_are_refused() -> None:
     join = {"at_s": 1, "kind": "join", "count": 2}
-    check_faults(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)
+    resolve(read(join, {"at_s": 2, "kind": "crash", "peer": "join-2"}), PEERS)
     with pytest.raises(ConfigError, match=r"count is 100000000: it must be an integer in \[1,"):
         read(join | {"count": 100_000_000})
     joins = read(*[join | {"at_s": at_s, "count": 60_000} for at_s in (1, 2)])
     with pytest.raises(ConfigError, match=r"120,000 peers are to join: there may be 100,000"):
-        check_faults(joins, PEERS)
+        resolve(joins, PEERS)
 
 
 def test_a_fault_kind_that_a_command_does_not_support_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"fault 1: diverge cannot be done here\. What can"):
-        check_faults(read({"at_s": 1, "kind": "diverge", "peer": 0}), PEERS, LIVE_KINDS)
+        resolve(read({"at_s": 1, "kind": "diverge", "peer": 0}), PEERS, LIVE_KINDS)
 
 
 def test_faults_created_in_code_are_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"fault 1 \(loss\): rate is 2: it must be in \[0, 1\]"):
-        check_faults([Fault(at_s=0, kind="loss", rate=2)], PEERS)
+        resolve([Fault(at_s=0, kind="loss", rate=2)], PEERS)
 
 
 def test_resolve_replaces_indices_and_keeps_numeric_names() -> None:
@@ -213,5 +212,5 @@ def test_the_schedule_in_the_docs_is_valid() -> None:
     page = PAGE.read_text(encoding="utf-8")
     example = page.split("```json\n")[1].split("```")[0]
     faults = read_faults(example)
-    check_faults(faults, ["a", "b", "c", "d"])
+    resolve(faults, ["a", "b", "c", "d"])
     assert len(faults) == 4
