@@ -4,17 +4,12 @@
 stay whatever happens, and `load_results` reads the results from there.
 """
 
-import typing
-
-from ...gossip.specs.lazy import be_lazy as _be_lazy
-
-if typing.TYPE_CHECKING:
-    from .execution.plan import StudyPlan, plan_study
-    from .execution.runner import StudyProgress, load_results, run_study
-    from .results import Results
-    from .study import Study
-    from .study_file import built_in_studies, find_study, read_study
-    from .tables import write_tables
+from .execution.plan import StudyPlan, plan_study
+from .execution.runner import StudyProgress, load_results, run_study
+from .results import Results
+from .study import Study
+from .study_file import built_in_studies, find_study, read_study
+from .tables import write_tables
 
 __all__ = [
     "Results",
@@ -29,15 +24,3 @@ __all__ = [
     "run_study",
     "write_tables",
 ]
-
-_HOMES = {
-    "execution.plan": ("StudyPlan", "plan_study"),
-    "execution.runner": ("StudyProgress", "load_results", "run_study"),
-    "results": ("Results",),
-    "study": ("Study",),
-    "study_file": ("built_in_studies", "find_study", "read_study"),
-    "tables": ("write_tables",),
-}
-
-# Workers compute without the modules that write reports.
-_be_lazy(__name__, _HOMES)

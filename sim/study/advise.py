@@ -44,7 +44,6 @@ _METRICS: Final = (_TIME, "bytes_to_loss_median")
 _SLOW: Final = 1.5
 
 _FACTORS: Final = ("rule", "topology", "wire")
-_HEADS: Final = ("Rule", "Parameters", "Topology", "Wire")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,19 +96,14 @@ class Advice:
         best = self.best
         if best is None:
             return ()
-        found: dict[str, dict[str, Row]] = {each: {} for each in _HEADS}
+        # By the factor in which a candidate differs from the best.
+        found: dict[str, list[Row]] = {"Rule": [], "Topology": [], "Wire": []}
         for row in self.comparison.rows[1:]:
             other = self.candidates[row.label]
-            name, is_alone = _name(other.rule), other.is_without_slow
-            if (name, is_alone) != (_name(best.rule), best.is_without_slow):
-                if is_alone or name == _name(best.rule):
-                    name += " (fast peers)" if is_alone else " (all peers)"
-                # The best of each rule is enough.
-                found["Rule"].setdefault(name, row)
-                continue
-            apart = [name for name in _FACTORS if getattr(other, name) != getattr(best, name)]
-            name = getattr(other, apart[0]) if len(apart) == 1 else row.label
-            found[_HEADS[1 + _FACTORS.index(apart[0])]][name] = row
+            is_rule = (other.rule, other.is_without_slow) != (best.rule, best.is_without_slow)
+            is_topology = other.topology != best.topology
+            factor = "Rule" if is_rule else "Topology" if is_topology else "Wire"
+            found[factor].append(row)
         figure = spread(self.comparison.rows[0].figures[_TIME], "s")
         return (
             f"First: {best}, a loss of {number(self.results.study.target)} after {figure}.",
@@ -121,20 +115,20 @@ class Advice:
         )
 
 
-def _clauses(rows: Mapping[str, Row], comparison: Comparison) -> Iterator[str]:
+def _clauses(rows: Sequence[Row], comparison: Comparison) -> Iterator[str]:
     """Say how rows compare with the first, those without a difference in one clause."""
-    if alike := [name for name, row in rows.items() if row.gap and row.may_be_first]:
+    if alike := [row.label for row in rows if row.gap and row.may_be_first]:
         yield f"{listed(alike, at_most=9)}: {Verdict.UNDECIDED}"
-    for name, row in rows.items():
-        if name in alike:
+    for row in rows:
+        if row.label in alike:
             continue
         if row.missing or row.gap is None:
             arrived = comparison.reached(row)
-            yield f"{name} reaches it with {arrived} of {count(row.n + row.missing, 'seed')}"
+            yield f"{row.label} reaches it with {arrived} of {count(row.n + row.missing, 'seed')}"
             continue
         around = f"{number(row.gap.low, 2)} to {number(row.gap.high, 2)}"
         around = around if math.isfinite(row.gap.low) else row.verdict
-        yield f"{name} takes {number(row.gap.mean, 2)} times as long ({around})"
+        yield f"{row.label} takes {number(row.gap.mean, 2)} times as long ({around})"
 
 
 def advise(

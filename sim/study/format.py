@@ -135,25 +135,19 @@ def spread(found: Interval | None, unit: str = "") -> str:
 def named(axis: str, label: str) -> str:
     """Name a point, with its axis if the label alone would be unclear.
 
-    >>> named("topology", "ring"), named("p", "0.1"), named("speeds", "1x:50%,4x:50%")
-    ('ring', 'p = 0.1', '"1x:50%,4x:50%"')
+    >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
+    ('ring', 'p = 0.1', 'exact = true')
     """
     # A line break must not break the sentence around it.
     label = " ".join(label.split())
-    number = NUMBER.fullmatch(label)
-    if (number and not number[2]) or label in ("true", "false"):
-        return f"{axis} = {label}"
-    # In a list of names its commas would look like the list's.
-    return f'"{label}"' if "," in label else label
+    is_bare = NUMBER.fullmatch(label) or label in ("true", "false")
+    return f"{axis} = {label}" if is_bare else label
 
 
 def place(at: Mapping[str, str]) -> str:
     """Name a place on the axes.
 
-    >>> place({"partition": "dirichlet:0.1", "loss": "0.2"}), place({"data": "all data everywhere"})
-    ('partition dirichlet:0.1 and loss = 0.2', 'all data everywhere')
+    >>> place({"partition": "dirichlet:0.1", "loss": "0.2"})
+    'dirichlet:0.1 and loss = 0.2'
     """
-    names = {axis: named(axis, label) for axis, label in at.items()}
-    return " and ".join(
-        name if axis in name.split() else f"{axis} {name}" for axis, name in names.items()
-    )
+    return " and ".join(named(axis, label) for axis, label in at.items())

@@ -127,16 +127,6 @@ class Comparison:
         # If some seeds failed, the surviving ones are not a fair sample.
         return [row for row in self.rows if row.missing == self.rows[0].missing]
 
-    @property
-    def leaders(self) -> tuple[Row, ...]:
-        """The first, and all rows with the same mean to the last bits."""
-        means = [row.figures[self.metric.name].mean for row in self.ranked]
-        return tuple(
-            row
-            for row, mean in zip(self.ranked, means, strict=True)
-            if math.isclose(mean, means[0], rel_tol=_RELATIVE_MIN)
-        )
-
     def reached(self, row: Row) -> int:
         """Return with how many seeds a row reaches the target of this comparison."""
         return row.arrived.get(self.metric.name, row.arrived.get("time_to_target_s", 0))

@@ -31,7 +31,8 @@ def _headline(comparison: Comparison) -> str:
     if not comparison.ranked:
         text = f"{where}there is no {metric.words} to compare"
         return text[:1].upper() + text[1:]
-    leaders = listed([named(comparison.axis, row.label) for row in comparison.leaders])
+    first = [row for row in comparison.rows if row.verdict in (Verdict.FIRST, Verdict.TIE)]
+    leaders = listed([named(comparison.axis, row.label) for row in first])
     most = "lowest" if metric.lower_is_better else "highest"
     by = metric.words.replace("to target", f"to target {number(comparison.study.target)}", 1)
     figure = spread(comparison.rows[0].figures[metric.name], metric.unit)
