@@ -1,7 +1,7 @@
 """Gradients of multilayer perceptrons in closed form, for many workers at once."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -56,12 +56,14 @@ class DenseGradient:
     def __init__(self, rows: ParameterMatrix, task: Task) -> None:
         self._flattens, self._layers = _chain(rows)
         self._squared = _is_squared(task)
-        kinds = {"flattens": self._flattens, "squared": self._squared}
-        _check_data(self._layers, rows.x[0].dtype, task, **kinds)
         is_linear = [isinstance(layer, _Linear) for layer in self._layers]
         self._first = is_linear.index(True)
         linear = [layer for layer in self._layers if isinstance(layer, _Linear)]
         self._widths = {linear[0].n_in, *(layer.n_out for layer in linear)}
+        # Other data of a wrong form fail in the trial step.
+        targets = task.train[1]
+        if not self._squared and not 0 <= targets.min() <= targets.max() < linear[-1].n_out:
+            raise ConfigError("its targets are not classes")
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
         values, targets = group.values, group.targets
@@ -226,22 +228,3 @@ def _is_squared(task: Task) -> bool:
     ):
         return False
     raise ConfigError("its loss is neither the cross-entropy nor the squared error")
-
-
-def _check_data(
-    layers: Sequence[_Layer], dtype: torch.dtype, task: Task, *, flattens: bool, squared: bool
-) -> None:
-    inputs, targets = task.train
-    widths = [inputs[0].numel() if flattens else inputs.shape[-1]]
-    for layer in layers:
-        if isinstance(layer, _Linear):
-            if layer.n_in != widths[-1]:
-                raise ConfigError("its layers do not fit its inputs")
-            widths.append(layer.n_out)
-    if inputs.dtype != dtype or not (flattens or inputs.ndim == 2):
-        raise ConfigError("its inputs are not vectors of the parameters' dtype")
-    if squared and not (targets.dtype == dtype and targets.shape == (len(inputs), widths[-1])):
-        raise ConfigError("its targets are not one number for each output")
-    is_class = targets.ndim == 1 and targets.dtype == torch.int64
-    if not squared and not (is_class and 0 <= targets.min() and targets.max() < widths[-1]):
-        raise ConfigError("its targets are not classes")

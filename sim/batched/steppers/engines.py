@@ -125,7 +125,7 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
         return str(error)
     except Exception as error:  # a user's model may raise anything on several workers' values
         said = str(error).strip().partition("\n")[0] or type(error).__name__
-        return f"torch.vmap does not take its step ({said})"
+        return f"a step of several workers fails ({said})"
 
 
 def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
