@@ -349,11 +349,7 @@ class Shares:
         else:
             each = [self._part(self._rows[name][worker], cut.shard) for name in cut.register]
             numbers = tuple(part for parts in each for part in parts)
-        if any(room.converted):
-            return self._write(operation, room, numbers)
-        for part, row in zip(room.parts, numbers, strict=True):
-            part.copy_(row)
-        return True
+        return self._write(operation, room, numbers)
 
     def _forge(self, operation: program.Forge) -> None:
         """Write a forgery; values that do not fit into the format become infinite."""
@@ -401,18 +397,14 @@ class Shares:
         worker, slot, fraction = operation
         room, row = self._room(slot), self._rows[X][worker]
         numbers = self._part(row, room.shard)
-        if not any(room.converted):
-            # In a copy that carries registers, the first is x.
-            for here, part in zip(numbers, room.parts, strict=False):
+        anchors = self._part(self._anchor, room.shard)
+        # In a copy that carries registers, the first is x.
+        each = zip(numbers, room.parts, anchors, room.converted, strict=False)
+        for here, part, anchor, converted in each:
+            if converted:
+                formats.mix(here, part, room.wire, fraction, anchor=anchor)
+            else:
                 mix(here, part, fraction)
-        else:
-            anchors = self._part(self._anchor, room.shard)
-            each = zip(numbers, room.parts, anchors, room.converted, strict=True)
-            for here, part, anchor, converted in each:
-                if converted:
-                    formats.mix(here, part, room.wire, fraction, anchor=anchor)
-                else:
-                    mix(here, part, fraction)
         self._put(row, room.shard, numbers)
         if fraction == 1.0 and slot in self._copies:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):

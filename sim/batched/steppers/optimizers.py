@@ -1,7 +1,7 @@
 """Optimizers on the rows of many workers at once."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,6 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim import optimizer as hooks
 
 from ..batches import Ints
-from .stepper import Memory
 
 __all__ = [
     *("Chosen", "Rates", "Slopes", "StackedAdam", "StackedOptimizer", "StackedSGD"),
@@ -28,22 +27,8 @@ Slopes = Iterable[tuple[slice, Tensor]]
 """Gradients of a vector's trained parts: position, and values with axes ``(worker, number)``."""
 
 
-class StackedOptimizer(Memory, Protocol):
-    """Takes the steps of many workers."""
-
-    def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
-        """Take a step.
-
-        Args:
-            values: The workers' vectors, axes ``(worker, number)``; updated.
-            slopes: Their gradients; overwritten.
-            chosen: Which workers these are. A worker that is listed twice has equal rows.
-            rates: Factor of each worker's learning rate.
-        """
-
-
 class StackedSGD:
-    """torch's SGD with momentum, Nesterov's or plain, and weight decay; a `StackedOptimizer`."""
+    """torch's SGD with momentum, Nesterov's or plain, and weight decay; a `Memory`."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
         self._lr: float = settings["lr"]
@@ -54,6 +39,14 @@ class StackedSGD:
         self._buffer = torch.zeros_like(x) if self._momentum else None
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
+        """Take a step of some workers.
+
+        Args:
+            values: Their vectors, axes ``(worker, number)``; updated.
+            slopes: Their gradients; overwritten.
+            chosen: Which workers these are. A worker that is listed twice has equal rows.
+            rates: Factor of each worker's learning rate.
+        """
         buffers = None if self._buffer is None else take_rows(self._buffer, chosen)
         rate = _column(-self._lr * rates, values)
         for span, slope in slopes:
@@ -76,7 +69,7 @@ class StackedSGD:
 
 
 class StackedAdam:
-    """torch's Adam, and AdamW, whose decay is decoupled; a `StackedOptimizer`."""
+    """torch's Adam, and AdamW, whose decay is decoupled; a `Memory`."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor, *, decoupled: bool) -> None:
         self._lr: float = settings["lr"]
@@ -88,6 +81,7 @@ class StackedAdam:
         self._taken = np.zeros(len(x), np.int64)
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
+        """See `StackedSGD.update`."""
         self._taken[chosen] += 1
         taken, (first, second) = self._taken[chosen], self._betas
         shrink = _column(1 - self._lr * self._decay * rates, values)
@@ -113,6 +107,9 @@ class StackedAdam:
     def restore(self, worker: int, kept: object | None) -> None:
         mean, square, taken = kept if isinstance(kept, tuple) else (0.0, 0.0, 0)
         self._mean[worker], self._square[worker], self._taken[worker] = mean, square, taken
+
+
+StackedOptimizer = StackedSGD | StackedAdam
 
 
 def stacked_optimizer(

@@ -20,31 +20,11 @@ from .....gossip.protocol import context
 from ... import program
 from .. import compiler
 from ..compiler import compiled, compiled_once
+from . import tables
 from .events import drop, enqueue, is_full, number_bytes, peek, send, waits
 from .operations import decref, has_buffer, incref, mix, note_step, snapshot
 from .randoms import below, poisson, uniform
-from .tables import (
-    ACK,
-    ALARM,
-    CHUNK,
-    FULL,
-    GRANT,
-    HALVES_MAX,
-    NEED_RANDOMS,
-    OFFER,
-    OFFERED,
-    OPERATIONS_MAX,
-    OVER,
-    PENDING,
-    PUSH,
-    QUERY,
-    SENT,
-    STEP,
-    STEPS,
-    TIME,
-    UNSUPPORTED,
-    Tables,
-)
+from .tables import Tables
 
 __all__ = ["advance"]
 
@@ -88,26 +68,26 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
     while totals.running > 0:
         if queue.size[0] == 0 or queue.times[0] > until_s:
             totals.now_s = until_s
-            return TIME
-        if is_full(queue) or totals.n_operations + OPERATIONS_MAX > len(t.fractions):
-            return FULL
+            return tables.TIME
+        if is_full(queue) or totals.n_operations + tables.OPERATIONS_MAX > len(t.fractions):
+            return tables.FULL
         if totals.steps >= steps_max:
-            return STEPS
+            return tables.STEPS
         event = peek(queue)
         worker, kind = event.worker, event.kind
-        if kind == STEP:
+        if kind == tables.STEP:
             why = _step_requirement(t, worker)
-            if why != OVER:
+            if why != tables.OVER:
                 return why
         totals.now_s = queue.times[0]
         totals.events += 1
-        if kind == STEP:
+        if kind == tables.STEP:
             drop(queue)
             _take_step(t, worker)
-        elif kind == ALARM:
+        elif kind == tables.ALARM:
             drop(queue)
             if not _wake(t, worker):
-                return UNSUPPORTED
+                return tables.UNSUPPORTED
         elif t.down_s_per_byte == 0.0 or not waits(t, event):
             # Whatever is pushed from here on may overwrite the event.
             edge, sequence, accepted = event.edge, event.sequence, event.accepted
@@ -115,23 +95,23 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
             is_eager, has_credit = event.is_eager, event.has_credit
             drop(queue)
             known = True
-            if kind == PUSH:
+            if kind == tables.PUSH:
                 _take_push(t, worker, edge, sequence, step, buffer)
-            elif kind == ACK:
+            elif kind == tables.ACK:
                 known = _take_ack(t, worker, edge, sequence, accepted, has_credit)
-            elif kind == OFFER:
+            elif kind == tables.OFFER:
                 _take_offer(t, worker, edge, sequence, step, is_eager)
-            elif kind == GRANT:
+            elif kind == tables.GRANT:
                 _take_grant(t, worker, edge, sequence)
-            elif kind == CHUNK:
+            elif kind == tables.CHUNK:
                 known = _take_chunk(t, worker, edge, sequence, buffer)
-            elif kind == QUERY:
+            elif kind == tables.QUERY:
                 known = _take_query(t, worker, edge, sequence)
             else:
                 _take_pending(t, worker, edge, sequence)
             if not known:
-                return UNSUPPORTED
-    return OVER
+                return tables.UNSUPPORTED
+    return tables.OVER
 
 
 @compiled
@@ -139,16 +119,16 @@ def _step_requirement(t: Tables, worker: int) -> int:
     """Return why a worker's step cannot be decided here and now; `OVER` if it can."""
     totals, me = t.totals[0], t.workers[worker]
     if totals.n_steps >= len(t.step_times) or not has_buffer(t, worker):
-        return FULL
+        return tables.FULL
     n_durations = t.durations.shape[1]
     if (
         n_durations > 1 and (me.steps + 1) // n_durations != me.block
-    ) or me.halves_used + HALVES_MAX > t.halves.shape[1]:
+    ) or me.halves_used + tables.HALVES_MAX > t.halves.shape[1]:
         totals.starved_worker = worker
-        return NEED_RANDOMS
+        return tables.NEED_RANDOMS
     if me.due < 0:
         why = _draw_due(t, worker, t.queue.times[0])
-        if why != OVER:
+        if why != tables.OVER:
             return why
     n_pushes = max(0, min(me.due, t.outstanding_max + me.excused - me.n_outgoing))
     least = me.weight >> n_pushes
@@ -156,15 +136,15 @@ def _step_requirement(t: Tables, worker: int) -> int:
         row = _row(t, worker, me.round)
         n_pushes = t.offsets[row + 1] - t.offsets[row]
         least = me.weight // (n_pushes + 1)
-    if me.halves_used + HALVES_MAX + n_pushes > t.halves.shape[1]:
+    if me.halves_used + tables.HALVES_MAX + n_pushes > t.halves.shape[1]:
         totals.starved_worker = worker
-        return NEED_RANDOMS if me.halves_used > 0 else UNSUPPORTED
+        return tables.NEED_RANDOMS if me.halves_used > 0 else tables.UNSUPPORTED
     if least < _ESCROW_MIN or me.n_outgoing + n_pushes > t.outgoing.shape[1]:
-        return UNSUPPORTED
+        return tables.UNSUPPORTED
     total = me.weight
     for at in range(me.n_incoming):
         total += t.edges[t.incoming[worker, at].edge].escrow
-    return OVER if total < _WEIGHT_MAX else UNSUPPORTED
+    return tables.OVER if total < _WEIGHT_MAX else tables.UNSUPPORTED
 
 
 @compiled
@@ -180,10 +160,10 @@ def _draw_due(t: Tables, worker: int, now_s: float) -> int:
             # Draw again from the same word, with those that follow.
             me.halves_used, me.spare_half = used, spare
             t.totals[0].starved_worker = worker
-            return NEED_RANDOMS if used > 0 else UNSUPPORTED
+            return tables.NEED_RANDOMS if used > 0 else tables.UNSUPPORTED
     elif t.shares_out == 0:
         me.due = int(uniform(t, worker) < t.p)
-    return OVER
+    return tables.OVER
 
 
 @compiled
@@ -309,7 +289,7 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
     link.sequence += 1
     me.weight -= escrow
     link.escrow = escrow
-    link.busy = SENT
+    link.busy = tables.SENT
     link.pushed_s = totals.now_s
     link.questions = 0
     link.is_excused = 0
@@ -323,17 +303,17 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
     if t.in_frames == 0:
         size_bytes += t.push_bytes
         message = send(t, worker, link.to, size_bytes, edge, link.sequence)
-        message.kind = PUSH
+        message.kind = tables.PUSH
         message.step, message.buffer = me.steps, buffer
         return
     is_eager = link.credit
     link.credit = 0
     link.buffer = buffer
-    link.busy = OFFERED
+    link.busy = tables.OFFERED
     link.deadline_s = totals.now_s + t.stall_s
     size_bytes += t.offer_bytes + is_eager * t.eager_bytes
     message = send(t, worker, link.to, size_bytes, edge, link.sequence)
-    message.kind = OFFER
+    message.kind = tables.OFFER
     message.step, message.is_eager = me.steps, is_eager
     if is_eager == 1:
         _send_chunk(t, worker, edge)
@@ -388,7 +368,7 @@ def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_
         t.incoming[worker, at].offered_s = t.totals[0].now_s
         if is_eager == 0:
             size_bytes = t.grant_bytes + number_bytes(sequence)
-            send(t, worker, t.edges[edge].source, size_bytes, edge, sequence).kind = GRANT
+            send(t, worker, t.edges[edge].source, size_bytes, edge, sequence).kind = tables.GRANT
 
 
 @compiled
@@ -409,7 +389,7 @@ def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer:
 def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
     """Mirrors `Outbox.grant`."""
     link = t.edges[edge]
-    if link.busy == OFFERED and link.sequence == sequence:
+    if link.busy == tables.OFFERED and link.sequence == sequence:
         _send_chunk(t, worker, edge)
 
 
@@ -443,7 +423,7 @@ def _take_ack(
     if link.busy == 0 or link.sequence != sequence:
         return True
     lasted_s = t.totals[0].now_s - link.pushed_s
-    if link.busy == OFFERED:
+    if link.busy == tables.OFFERED:
         decref(t, link.buffer)
     elif link.questions == 0:
         _measure(t, edge, lasted_s)
@@ -472,7 +452,7 @@ def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
     share = _incoming_share(t, worker, edge, sequence)
     if share >= 0:
         size_bytes = t.pending_bytes + number_bytes(sequence)
-        send(t, worker, link.source, size_bytes, edge, sequence).kind = PENDING
+        send(t, worker, link.source, size_bytes, edge, sequence).kind = tables.PENDING
         return not _is_stalled(t, worker, share)
     if link.decided == sequence:
         _send_ack(t, worker, edge, sequence, link.accepted)
@@ -483,7 +463,7 @@ def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
 def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
     """Mirrors `Outbox.pending`."""
     link = t.edges[edge]
-    if link.busy == SENT and link.sequence == sequence:
+    if link.busy == tables.SENT and link.sequence == sequence:
         _excuse(t, worker, edge, False)
         link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
 
@@ -502,11 +482,11 @@ def _wake(t: Tables, worker: int) -> bool:
         edge = t.outgoing[worker, at]
         link = t.edges[edge]
         if now_s >= link.deadline_s:
-            if link.busy == OFFERED:
+            if link.busy == tables.OFFERED:
                 return False
             link.questions += 1
             size_bytes = t.query_bytes + number_bytes(link.sequence)
-            send(t, worker, link.to, size_bytes, edge, link.sequence).kind = QUERY
+            send(t, worker, link.to, size_bytes, edge, link.sequence).kind = tables.QUERY
             link.deadline_s = now_s + _patience_s(t, edge)
             if link.questions >= _EXCUSED_AFTER:
                 _excuse(t, worker, edge, True)
@@ -530,7 +510,7 @@ def _set_alarm(t: Tables, worker: int) -> None:
         due_s = max(due_s, now_s)
         if due_s < me.alarm_s:
             me.alarm_s = due_s
-            enqueue(t, due_s, _AFTER_MESSAGES, worker).kind = ALARM
+            enqueue(t, due_s, _AFTER_MESSAGES, worker).kind = tables.ALARM
 
 
 @compiled
@@ -544,11 +524,11 @@ def _is_stalled(t: Tables, worker: int, at: int) -> bool:
 def _send_chunk(t: Tables, worker: int, edge: int) -> None:
     """Send the values of an offered share. Mirrors `Outbox._stream`."""
     link = t.edges[edge]
-    link.busy = SENT
+    link.busy = tables.SENT
     link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
     size_bytes = t.chunk_bytes + number_bytes(link.sequence)
     message = send(t, worker, link.to, size_bytes, edge, link.sequence)
-    message.kind = CHUNK
+    message.kind = tables.CHUNK
     message.buffer = link.buffer
 
 
@@ -591,11 +571,11 @@ def _send_ack(t: Tables, worker: int, edge: int, sequence: int, accepted: int) -
         has_credit = 1
         size_bytes += t.credit_bytes
     message = send(t, worker, t.edges[edge].source, size_bytes, edge, sequence)
-    message.kind = ACK
+    message.kind = tables.ACK
     message.accepted, message.has_credit = accepted, has_credit
 
 
 @compiled
 def _step_at(t: Tables, worker: int, time_s: float) -> None:
     """Mirrors `Fleet.turn_at`."""
-    enqueue(t, time_s, _AFTER_ALARMS, worker).kind = STEP
+    enqueue(t, time_s, _AFTER_ALARMS, worker).kind = tables.STEP
