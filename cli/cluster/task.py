@@ -9,17 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.specs.parameter import settings_of
 from ...train.config import PeerConfig
-from ...train.runtime.script.cluster import ClusterTask, cluster_task
+from ...train.runtime.script.cluster import ClusterTask
 from ...train.runtime.script.place import take_place
 from ..launch.checks import check_settings
 from ..launch.config import LaunchConfig, MachinesConfig
 from ..launch.folder import variables
 
-__all__ = ["find_task", "listed_variables", "task_variables"]
+__all__ = ["listed_variables", "task_variables"]
 
 # Variables that a launcher gives the peers of one machine.
 _OF_LAUNCHER: Final = tuple(
@@ -27,16 +26,6 @@ _OF_LAUNCHER: Final = tuple(
 )
 # Settings that determine a peer's place in a list, and its name.
 _OF_PLACE: Final = ("id", "bind", "advertise", "join", "founders", "key", "roster", "rule")
-
-
-def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
-    """Return the task that this process is; None if it is to launch processes itself."""
-    if launches and config.scheduler != "none":
-        raise ConfigError(
-            f"--scheduler {config.scheduler} says how many peers there are, and where: give "
-            "neither --peers nor --hosts"
-        )
-    return cluster_task(os.environ, config.scheduler)[0]
 
 
 def task_variables(

@@ -28,7 +28,7 @@ __all__ = ["run"]
     Source(MachinesConfig),
     Source(ExchangeConfig),
     everyday={
-        Panel.MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
+        Panel.MACHINES: ("peers", "hosts", "port", "device", "key", "roster"),
         Panel.GOSSIP: ("rule", "topology", "wire", "timing"),
         Panel.FAULTS: ("slow", "faults"),
         Panel.OUTPUT: ("out", "resume", "dry_run"),
@@ -129,12 +129,13 @@ def _becomes_task(
             "RUMOR_JOIN makes this process one peer, and --peers and --hosts start several: leave "
             "them out, and give the command once for each peer"
         )
-    if launches and machines.scheduler == "auto":
+    if launches:
         return False
-    command, name = find_command(words, here=machines.hosts is None)
-    from ..cluster.task import find_task, listed_variables, task_variables
+    command, name = find_command(words)
+    from ...train.runtime.script.cluster import cluster_task
+    from ..cluster.task import listed_variables, task_variables
 
-    task = find_task(machines, launches=launches)
+    task, _ = cluster_task(os.environ)
     if task is not None:
         _require_no_faults(config, f"in a job of {task.scheduler}")
         # All tasks share this folder, also when the job restarts.

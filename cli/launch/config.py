@@ -182,13 +182,6 @@ class MachinesConfig:
         metavar="PORT",
     )
 
-    scheduler: str = setting(
-        "auto",
-        "Scheduler whose task this process is, which makes it one peer: slurm or torchrun. auto "
-        "finds out, unless ``peers`` or ``hosts`` is given; none ignores the scheduler.",
-        brief="auto, slurm, torchrun or none.",
-    )
-
     dry_run: bool = setting(False, "Show settings; start nothing.")
 
     models: bool = setting(True, "With ``hosts``: copy the peers' models here, and merge them.")

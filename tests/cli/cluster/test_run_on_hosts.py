@@ -84,7 +84,6 @@ def test_a_script_trains_on_all_machines_and_their_files_come_back(
         ([], ["--", "no-such-program"], ["program 'no-such-program' was not found; 127.0.0.2: "]),
         (["slots=2"], ["-n", "7", "--", "mine.py"], ["--peers is 7, and", "has 3 slots"]),
         (["slots=2 listen=65535"], ["--", "mine.py"], ["its last peer would listen at port 65536"]),
-        ([], ["--scheduler", "slurm", "--", "mine.py"], ["--scheduler slurm says how many"]),
         (["device=cuda:{k}"], ["--", "mine.py"], ["cuda:{i}"]),
     ],
 )

@@ -96,16 +96,11 @@ def test_a_dry_run_of_a_task_shows_the_settings_of_its_peer(
 def test_an_explicit_number_of_peers_overrides_the_scheduler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for words in (("-n", "2"), ("--scheduler", "none")):
-        result = run_command(
-            monkeypatch, slurm(5, 4711), *words, "--dry-run", "--json", "--", "mine.py"
-        )
+    task = slurm(5, 4711)
+    for env, words in ((task, ("-n", "2")), (task | {"RUMOR_CLUSTER": "none"}, ())):
+        result = run_command(monkeypatch, env, *words, "--dry-run", "--json", "--", "mine.py")
         assert "peer-1" in json.loads(result.stdout)["environment"]
-    result = run_command(
-        monkeypatch, {}, "-n", "2", "--scheduler", "torchrun", "--dry-run", "--", "mine.py"
-    )
-    assert result.exit_code == 2 and "--scheduler torchrun says how many" in result.stderr
-    result = run_command(monkeypatch, {}, "--scheduler", "torchrun", "--", "mine.py")
+    result = run_command(monkeypatch, {"RUMOR_CLUSTER": "torchrun"}, "--", "mine.py")
     assert result.exit_code == 2 and "WORLD_SIZE is not set" in result.stderr
 
 

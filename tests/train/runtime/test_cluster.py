@@ -80,7 +80,7 @@ def test_batch_scripts_single_tasks_and_shells_are_not_cluster_tasks() -> None:
     for variables in (batch, SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}):
         assert cluster_task(variables) == (None, 0)
     assert cluster_task(SLURM | {"RUMOR_CLUSTER": "none"}) == (None, 0)
-    assert cluster_task(SLURM | TORCHRUN, "slurm") == cluster_task(SLURM)
+    assert cluster_task(SLURM | TORCHRUN | {"RUMOR_CLUSTER": "slurm"}) == cluster_task(SLURM)
     # Without counts, tasks are spread evenly.
     spread = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_TASKS_PER_NODE"}
     assert [host for host, _ in task_in(spread).places].count("node01") == 2

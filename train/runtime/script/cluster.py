@@ -152,22 +152,20 @@ class Scheduler(NamedTuple):
     """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
 
 
-def cluster_task(
-    variables: Variables, scheduler: str | None = None, ranks: int = 1
-) -> tuple[ClusterTask | None, int]:
+def cluster_task(variables: Variables, ranks: int = 1) -> tuple[ClusterTask | None, int]:
     """Return the task of this process; None if no scheduler has started it as one of several.
 
     The second value is the number of this process in its peer.
 
     Args:
-        variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``.
-        scheduler: Its name; default: the scheduler whose variables are set.
+        variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``; default:
+            the scheduler whose variables are set.
         ranks: Number of processes that make one peer; with several, the task counts peers.
 
     Raises:
         ConfigError: A variable is invalid, or the scheduler is unknown.
     """
-    named, rank = scheduler or variables.get("RUMOR_CLUSTER") or "auto", 0
+    named, rank = variables.get("RUMOR_CLUSTER") or "auto", 0
     if named not in ("auto", "none", *SCHEDULERS):
         known = ", ".join(("auto", "none", *SCHEDULERS))
         raise ConfigError(f"there is no scheduler {named!r}: known are {known}")

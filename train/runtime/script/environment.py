@@ -168,7 +168,7 @@ def environment(variables: Mapping[str, str] | None = None, *, ranks: int = 1) -
     is_placed = not told.keys().isdisjoint(_PLACES)
     task, rank = None, 0
     if ranks > 1 or not is_placed:
-        task, rank = cluster_task(variables, ranks=ranks)
+        task, rank = cluster_task(variables, ranks)
     own |= {"ranks": ranks, "rank": rank}
     if ranks > 1 and variables.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
         # torchrun has started all processes of this peer again.
