@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from rumor.train.tasks.digits import digits
 from rumor.train.tasks.task import Task
 
 from . import rivals
-from .harness import Result, Row
+from .harness import Result, Row, alternate
 
 __all__ = ["measure_simulator", "measured"]
 
@@ -86,19 +86,26 @@ def measure_simulator(
     )
 
 
-_Found = Mapping[str, Any]
-"""Results of a way: medians of its turns; empty if it could not be run."""
+_Found = dict[str, Any]
+"""Results of one run."""
 
 
 def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) -> Iterator[Row]:
     title = f"64-{units}-10, {n:,} workers"
     _log.info("%s", title)
+    loop, rival = "our loop", f"{rivals.GOSSIPY.name} {rivals.GOSSIPY.version}"
     with TemporaryDirectory() as scratch:
         asked = _hand_over(units, n, steps, Path(scratch) / "work.npz")
         ways = {f"threads: {k}": partial(_ours, units, n, steps, k) for k in sorted({1, threads})}
-        ways["our loop"] = partial(_ours, units, n, steps, engine="loop")
-        found = _in_turn({"rival": partial(_theirs, asked), **ways}, rounds)
-    theirs = found["rival"] or found["our loop"]
+        ways[loop] = partial(_ours, units, n, steps, engine="loop")
+        turns = alternate({rival: partial(_theirs, asked), **ways}, rounds)
+    found = {
+        way: {name: median(turn[name] for turn in each) for name in each[0]}
+        for way, each in turns.items()
+        if each
+    }
+    reference = rival if rival in found else loop
+    theirs = found[reference]
     for way in ways:
         one = found[way]
         yield Row(
@@ -106,29 +113,14 @@ def _next_to_rival(units: int, n: int, steps: int, threads: int, rounds: int) ->
             ours=one["rate"],
             reference=theirs["rate"],
             unit="steps/s",
-            note=f"{theirs['engine']}; accuracy {one['accuracy']:.3f} and "
+            note=f"{reference}; accuracy {one['accuracy']:.3f} and "
             f"{theirs['accuracy']:.3f}, which took fewer steps; peak memory "
             f"{one['peak_mb']:.0f} and {theirs['peak_mb']:.0f} MB, of which "
             f"{one['loaded_mb']:.0f} and {theirs['loaded_mb']:.0f} are libraries",
         )
 
 
-def _in_turn(ways: Mapping[str, Callable[[], _Found]], rounds: int) -> dict[str, _Found]:
-    """Run each way in turn, so that a slow minute affects all; empty for a way that fails."""
-    turns: dict[str, list[_Found]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            if all(turns[name]):
-                turns[name].append(way())
-    found: dict[str, _Found] = {}
-    for name, each in turns.items():
-        numbers = [key for key, value in each[0].items() if not isinstance(value, str)]
-        middle = {key: median(one[key] for one in each) for key in numbers} if all(each) else {}
-        found[name] = {**each[0], **middle} if middle else {}
-    return found
-
-
-def _ours(units: int, n: int, steps: int, threads: int = 1, engine: str = "dense") -> _Found:
+def _ours(units: int, n: int, steps: int, threads: int = 1, engine: str = "dense") -> list[_Found]:
     asked = {"hidden": units, "workers": n, "threads": threads, "engine": engine}
     asked["steps"] = steps * (1 if engine == "loop" else _LONGER.get(units, 1))
     done = subprocess.run(
@@ -138,17 +130,16 @@ def _ours(units: int, n: int, steps: int, threads: int = 1, engine: str = "dense
         stdout=subprocess.PIPE,
         check=True,
     )
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return [json.loads(done.stdout.splitlines()[-1])]
 
 
-def _theirs(asked: Mapping[str, Any]) -> _Found:
+def _theirs(asked: Mapping[str, Any]) -> list[_Found]:
     environment = {**_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
     try:
-        found = rivals.measure(rivals.GOSSIPY, "gossipy", asked, environment)
+        return [rivals.measure(rivals.GOSSIPY, "gossipy", asked, environment)]
     except rivals.RivalError as error:
         _log.warning("%s was not measured: %s", rivals.GOSSIPY.name, error)
-        return {}
-    return {**found, "rate": found["steps"] / found["wall_s"]}
+        return []
 
 
 def _task(hidden: int) -> Task:
@@ -182,7 +173,7 @@ def measured(*, hidden: int, workers: int, steps: int, threads: int, engine: str
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model;
         ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and in all, in
-        10**6 bytes; the ``engine``.
+        10**6 bytes.
     """
     how = {"engine": engine, "threads": threads, "decide": "auto", "p": 1.0}
     run = partial(_simulate, hidden)
@@ -206,7 +197,6 @@ def measured(*, hidden: int, workers: int, steps: int, threads: int, engine: str
         "accuracy": found["accuracy"],
         "loaded_mb": loaded_mb,
         "peak_mb": peak_rss_mib() * _MB_PER_MIB,
-        "engine": engine,
     }
 
 

@@ -9,7 +9,6 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -49,9 +48,9 @@ def measure(
         threads: Threads of torch, for one operation.
 
     Returns:
-        ``wall_s``; ``steps`` of the optimizer, over all nodes; ``accuracy`` of the mean of all
+        ``rate``, steps of the optimizer per second, over all nodes; ``accuracy`` of the mean of all
         nodes' models; ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and
-        in all, in 10**6 bytes; ``engine``, its name and version.
+        in all, in 10**6 bytes.
     """
     torch.set_num_threads(threads)
     _silence()
@@ -65,12 +64,10 @@ def measure(
     simulator, taken = _simulator(given, n, hidden, lr, batch_size)
     wall_s, steps = _run(simulator, taken, rounds)
     return {
-        "wall_s": wall_s,
-        "steps": steps,
+        "rate": steps / wall_s,
         "accuracy": _accuracy(simulator, given),
         "loaded_mb": loaded_mb,
         "peak_mb": _peak_mb(),
-        "engine": f"gossipy-dfl {version('gossipy-dfl')}",
     }
 
 
