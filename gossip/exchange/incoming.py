@@ -157,9 +157,8 @@ class Inbox:
         if transfer is None or transfer.state is not _STAGED:
             return
         transfer.is_finite = finite
-        # A share that a round needs would be pushed again forever: its rule decides. No rule sees a
-        # model that is shown for reading.
-        if not finite and (returned or transfer.offer.held):
+        # A share that a round needs would be pushed again forever: its rule decides.
+        if not finite and returned:
             self.decide(transfer, 0, "not finite")
         else:
             transfer.state = _READY
@@ -202,9 +201,8 @@ class Inbox:
             raise RemoteProtocolError(
                 f"a share of {message.size_bytes} bytes, not {size}", share.sender
             )
-        if bool(message.escrow) is bool(message.held):
-            what = "to be read that has weight" if message.held else "without weight"
-            raise RemoteProtocolError(f"a share {what}", share.sender)
+        if not message.escrow:
+            raise RemoteProtocolError("a share without weight", share.sender)
         if not self._is_new(share):
             return False
         reason = self._validate(share, message)

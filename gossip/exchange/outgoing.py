@@ -283,7 +283,7 @@ class Outbox:
         self._log.record(Entry(_SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
-        if accepted == 0 and not offer.held:
+        if accepted == 0:
             self.returned.append(Returned(transfer.peer, offer.epoch, offer.round))
 
     def _write_off(self, transfer: OutgoingTransfer, now: float, _: int) -> None:

@@ -87,7 +87,7 @@ class OutgoingTransfer:
         """True if it counts among the shares that may be outstanding at once."""
         # Receivers that leave queries unanswered may be dead, long before the failure detector can
         # say so: a few of them must not keep a peer from pushing to others.
-        return not (self.is_unanswered or self.offer.held or self.state in STRANDED)
+        return not (self.is_unanswered or self.state in STRANDED)
 
 
 class IncomingState(IntEnum):

@@ -62,7 +62,7 @@ class RuleContext:
                 self.returned += tuple(shard_state.outbox.returned)
                 shard_state.outbox.returned.clear()
             for transfer in shard_state.inbox.transfers.values():
-                if transfer.state is _READY and not transfer.offer.held:
+                if transfer.state is _READY:
                     self._transfers[transfer.id] = transfer
         self._fresh: FreshSnapshots = {}
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None

@@ -33,7 +33,6 @@ from ..wire.messages import (
     Phase,
     Push,
     Query,
-    Read,
     Refer,
     Stop,
 )
@@ -43,7 +42,6 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
 from .rule import Rule, hook_of, outstanding_max_of, require_fit, requirements_of
-from .sending import Reading
 from .state import Neighbors, State
 from .validation import MessageFilter
 
@@ -128,7 +126,6 @@ class Protocol:
         )
         self._told = Phase.SEEKING  # the phase that was last announced to live peers
         self._donations = StateTransfer(self.state)
-        self.reading = Reading(self.state)
         self._seek_due_s = float("-inf")
 
     @property
@@ -261,8 +258,6 @@ class Protocol:
         elif not state.closing:
             # A closing peer settles its pushes: if a round trip takes longer than a step, another
             # one would always be in flight.
-            if self.reading.asking:
-                self.reading.show(now)
             if phase is _FINISHED:
                 return self._merge(now)
             self._call_rule(now, trained, merging=False)
@@ -309,17 +304,6 @@ class Protocol:
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
         """Refuse shares, settle the escrow, and hand the weight on; burn it if it is of no use."""
         self._leaving.leave(now, burn=burn)
-        return self._finish_call(now)
-
-    def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
-        """Ask for the model of *peer*, for reading only; empty to stop reading.
-
-        Shares that have arrived stay staged until another peer is asked. Meanwhile this peer shows
-        its own model to readers, so its values must not change.
-        """
-        self.reading.read(peer)
-        if self.phase in (_TRAINING, _FINISHED):
-            self.reading.show(now)
         return self._finish_call(now)
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
@@ -462,8 +446,6 @@ class Protocol:
             case Refer() if membership is not None:
                 membership.referred(body, now)
                 self._joining.referred(peer, body, now)
-            case Read():
-                self.reading.asked(peer, shard)
             case Leave() if membership is not None:
                 self._donations.forget(peer)
                 membership.take_leave_of(peer, body, now)

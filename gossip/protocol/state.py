@@ -23,14 +23,11 @@ from ..wire.schema import Schema
 from .rule import Requirements
 
 __all__ = [
-    "READ_FIRST",
     "Neighbors",
     "ShardState",
     "State",
 ]
 
-READ_FIRST = "its sender's model is read first"
-"""Reason for refusing a peer's pushes while its model is requested for reading."""
 
 # Bound once: up to Python 3.11, looking a member of an enum up costs more than a call.
 _TRAINING = Phase.TRAINING
@@ -125,7 +122,7 @@ class State:
     copies: bool = False
     """True while a large copy is on its way to a newcomer, with the link to itself."""
     gave: bool = False
-    """True if the current step has copied the model out for a newcomer or a reader."""
+    """True if the current step has copied the model out for a newcomer."""
     closing: bool = False
     halted: str = ""
 
@@ -183,13 +180,9 @@ class State:
 
     def why_refused(self, share: ShareId, offer: Offer) -> str:
         phase, form = self.table.phase, offer.form
-        # Nothing is wanted any more once this peer gave up its swarm.
-        is_wanted = share.sender == self.reads and phase.takes_shares
-        if bool(offer.held) is not is_wanted:
-            return READ_FIRST if is_wanted else "nobody reads it"
         if self.closing:
             return "finished" if phase < Phase.LEAVING else "leaving"
-        if self.is_full and phase > Phase.JOINING and not offer.held:
+        if self.is_full and phase > Phase.JOINING:
             return NO_MEMORY
         if phase < _TRAINING:
             if phase is Phase.SEEKING:

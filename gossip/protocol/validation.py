@@ -6,7 +6,7 @@ from ..errors import RemoteProtocolError
 from ..exchange.transfer import EscrowEvent
 from ..membership.table import MemberTable
 from ..types import ShareId
-from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
+from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query
 from .join import Joining
 from .state import State
 
@@ -72,7 +72,7 @@ class MessageFilter:
         # are free.
         sender = envelope.source, envelope.source_incarnation
         if (
-            not isinstance(envelope.body, Offer | Query | Ask | Read)
+            not isinstance(envelope.body, Offer | Query | Ask)
             or self._state.table.member(envelope.source) is not None
             or sender in self._state.shard_states[envelope.shard].log.account.decided
         ):

@@ -35,7 +35,7 @@ __all__ = [
 
 Buffer = bytes | bytearray | memoryview
 
-VERSION = 5
+VERSION = 6
 
 HEADER_BYTES_MAX = 1 << 20
 """Largest first part, in bytes: room for about 10,000 members, or a schema of as many tensors."""

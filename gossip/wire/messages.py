@@ -34,7 +34,7 @@ __all__ = [
     *("SKETCH_NUMBERS", "STEPS_MAX"),
     *("Ack", "Ask", "Body", "Chunk", "ClockRow", "Describe", "Envelope", "EventNote", "Excerpt"),
     *("Fetch", "Figure", "Grant", "Hello", "Inquire", "Leave", "LinkStatus", "Member", "Offer"),
-    *("Pending", "Phase", "Push", "Query", "Read", "Refer", "Sighting", "Standing", "Status"),
+    *("Pending", "Phase", "Push", "Query", "Refer", "Sighting", "Standing", "Status"),
     *("Stop", "Stopping", "is_name", "later_life"),
 ]
 
@@ -187,7 +187,7 @@ class Offer:
 
     seq: _Seq
     escrow: _Weight
-    """Weight set aside for the receiver, at least 1; 0 in a read-only share."""
+    """Weight set aside for the receiver, at least 1."""
     size_bytes: _Count
     frame_bytes: Annotated[int, integer(0, FRAME_BYTES_MAX)] = 0
     """Size of each frame but the last; 0 if the share is sent in one message."""
@@ -202,11 +202,9 @@ class Offer:
     """A number for the rule's own use, such as RelaySum's count."""
     step: _Count
     """Optimizer steps behind the vector that was sent."""
-    held: Annotated[int, weight(U63), OPTIONAL] = 0
-    """Weight that the sender holds, in a read-only share; 0 in all others."""
 
     def __repr__(self) -> str:
-        return shown(self, escrow="escrow", held="held")
+        return shown(self, escrow="escrow")
 
 
 @frozen_keywords
@@ -277,11 +275,6 @@ class Refer:
     """Answers a newcomer that would have to wait, naming peers that can serve it now."""
 
     donors: Annotated[tuple[Member, ...], each(record(Member), 64)]
-
-
-@frozen
-class Read:
-    """Requests the model, as a share without weight, which the sender returns."""
 
 
 @frozen
@@ -446,7 +439,6 @@ Body = (
     | Pending
     | Leave
     | Refer
-    | Read
     | Stop
     | Stopping
     | Inquire

@@ -13,7 +13,7 @@ from ...gossip.effects import effects as fx
 from ...gossip.effects import events
 from ...gossip.effects.ledger import Account, Entry, Kind, Life
 from ...gossip.protocol.leave import widest_distance
-from ...gossip.types import PeerId, ShareId
+from ...gossip.types import PeerId
 from ...gossip.weight import in_units
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Phase, Query, Refer
@@ -322,16 +322,6 @@ class Invariants:
                 me = host.id
                 what = f"{me} counts {steps} steps of {peer}, which took {self.steps[peer]}"
                 raise Violation("clock", what, (me, peer))
-
-    def was_shown(self, host: FuzzPeer, share: ShareId, held: int) -> None:
-        """Check a model that a peer was shown: its sender may have had it."""
-        self.seen["model read"] += 1
-        sender = self.ledgers[share.sender, share.incarnation][share.shard]
-        if sender.founded == 0 and not sender.decided:
-            raise Violation("I2", f"{share} was shown by a peer without a model", (host.id,))
-        x, shard = host.vector.staged_values(share), share.shard
-        if self._keeps_hulls and not self._is_inside(host, x, shard):
-            raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
 
     def audit(self, whom: tuple[PeerId, ...] = ()) -> None:
         """Add up the weight of all ledgers of each shard with new entries."""

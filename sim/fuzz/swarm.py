@@ -178,14 +178,6 @@ class FuzzSwarm:
             greet = fx.Greet(address_of(other), envelope)
             self.fleet.mail.greet(worker, greet, self.now + worker.ahead_s)
 
-    def read(self, peer: PeerId, other: PeerId) -> None:
-        """Let a peer look at the model it was shown, and ask *other* for one; empty for no peer."""
-        host = self.peers[peer]
-        for share, held in host.protocol.reading.shown():
-            self.invariants.was_shown(host, share, held)
-        effects = host.protocol.read(self.now + host.worker.ahead_s, other)
-        self._take_in(host.worker, effects, "read")
-
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
         made, rule = self._made, self._made.rule(id)
         self._registers[id] = rule.registers

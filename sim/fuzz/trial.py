@@ -151,50 +151,12 @@ def swarm_of(scenario: Scenario, mutant: Mutant | None, *, digests: bool = False
         one, other = scenario.peers[0], scenario.peers[first]
         swarm.fleet.at(scenario.meet_s, partial(swarm.meet, one, other))
         swarm.fleet.at(scenario.faults_s, partial(swarm.meet, other, one))
-    if scenario.reads:
-        _read_in_turn(swarm, scenario)
     for fault in scenario.faults:
         swarm.invariants.seen[f"fault: {fault.kind}"] += 1
     seen = swarm.invariants.seen
     seen["other format"] += not parse_wire(scenario.config.wire).is_native
     seen["clock behind"] += min(scenario.ahead_s.values(), default=0.0) < 0
     return swarm
-
-
-def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
-    """Let one peer after another read the models of others, until the faults are over."""
-    rng = stream(scenario.seed, "torture", "readers")
-    reader = other = ""
-
-    def turn() -> None:
-        nonlocal reader, other
-        if swarm.now >= scenario.faults_s:
-            end()
-            return
-        members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
-        able = [peer.id for peer in members if peer.worker.awake]
-        if rng.random() < 0.1 or reader not in able:
-            if reader in able:
-                swarm.read(reader, "")
-            # A peer that stands still, or is cut off, never finishes its turn.
-            reader = str(rng.choice(able)) if able else ""
-        if rng.random() < 0.5 or other == reader:
-            other = str(rng.choice(scenario.ids))
-        if reader and other != reader:
-            swarm.read(reader, other)
-        swarm.fleet.at(swarm.now + _READ_EVERY_S, turn)
-
-    def end() -> None:
-        running = swarm.running()
-        # Also a peer that looked for a swarm when its turn was over may still read.
-        for peer in running:
-            if peer.worker.awake:
-                swarm.read(peer.id, "")
-        # Peers that stand still stop as soon as they run again.
-        if not all(peer.worker.awake for peer in running):
-            swarm.fleet.at(swarm.now + _READ_EVERY_S, end)
-
-    swarm.fleet.at(_READ_EVERY_S, turn)
 
 
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:

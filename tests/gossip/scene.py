@@ -367,10 +367,6 @@ class Scene:
         """Deliver a message as if *source* had sent it; see `letter`."""
         return self.receive(self.letter(source, to, body, **how))
 
-    def read(self, id: PeerId, other: PeerId = "") -> Effects:
-        """Let a peer ask another for its model; without *other* it stops asking."""
-        return self._do(id, "reads", lambda p, now: p.read(now, other))
-
     def send_hello(
         self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any
     ) -> Effects:

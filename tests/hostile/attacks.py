@@ -173,8 +173,8 @@ def read_model(run: Run) -> bool:
     """Request to read the model."""
     stranger = run.stranger()
     stranger.introduce()
-    stranger.send_message(m.Read, [])
-    return run.happens(lambda: stranger.receive_within(m.Push, 0.1) is not None)
+    stranger.send_message(m.Fetch, [0, 0, False])
+    return run.happens(lambda: stranger.receive_within(m.Excerpt, 0.1) is not None)
 
 
 def replays(run: Run) -> bool:

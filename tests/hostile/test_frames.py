@@ -85,7 +85,6 @@ class Forger:
             m.Pending: [seq],
             m.Refer: [[entry]],
             m.Ask: [rng.random() < 0.5],
-            m.Read: [],
         }
         kind = rng.choice([*bodies, m.Hello, m.Offer, m.Ask, m.Query])
         # All values are NaN: a finite share would be mixed and bring weight that no peer founded.

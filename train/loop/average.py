@@ -3,17 +3,25 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from queue import Empty
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from ...gossip import ConfigError
+from ...gossip import ConfigError, TransportError
+from ...gossip.errors import RemoteProtocolError
+from ...gossip.protocol.protocol import Protocol
+from ...gossip.types import PeerId
 from ...gossip.weight import founders
+from ...gossip.wire.codec import Buffer
+from ...gossip.wire.messages import Envelope, Excerpt, Fetch, Member
 from ..runtime.runner import PeerRuntime
+from ..runtime.telling.model_copy import Ask, read_model
 from ..runtime.telling.stats import AverageEvaluation, PeerStats
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
@@ -30,8 +38,8 @@ __all__ = [
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
 """Measures a model on held-out data: ``accuracy``, ``loss`` or both, as `Peer.log` takes them."""
 
-# A request may be lost, or arrive before the other peer holds anything.
-_AGAIN_S: Final = 0.25
+# Interval between two looks at whether a peer still can answer, and who reads this one.
+_LOOK_S: Final = 0.05
 
 # Bounds on how long an evaluation waits for one peer, and its ratio to the last reading time.
 _PATIENCE: Final = 4
@@ -103,27 +111,38 @@ def average(
 ) -> Average:
     """Read the models of all live peers, one at a time, and average them.
 
-    Waits up to *timeout_s* for each, and no longer once *stop* is set. Raises as `PeerRuntime.call`
-    does.
+    Waits up to *timeout_s* for each, and no longer once *stop* is set. Raises as
+    `PeerRuntime.require_sound` does.
     """
     # The caller need not be the training thread: reads from a device are ordered by this thread's
     # streams.
     vector.follow()
-    total, held = WeightedSum(vector.schema), dict[str, list[int]]()
+    schema, held = vector.schema, dict[str, list[int]]()
+    total = WeightedSum(schema)
     own = torch.cat([flat.view(torch.uint8).cpu() for flat in vector.flats])
-    me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.table.live()))
+    me, swarm, members = runtime.look(
+        lambda protocol: (protocol.account.id, protocol.swarm, protocol.table.live())
+    )
     missing = []
     try:
         for member in members:
             if member.id == me:
                 held[me] = runtime.look(lambda p: [account.weight for account in p.accounts])
                 total.add_vector(own, held[me])
-            elif weights := _added(total, runtime, member.id, timeout_s, stop):
-                held[member.id] = weights
-            else:
+                continue
+            try:
+                ask = _asker(runtime, member, stop)
+                model = read_model(ask, member.id, swarm, schema, timeout_s)
+            except (TransportError, RemoteProtocolError):
+                runtime.require_sound()
+                # Its copy, if it takes one after all, would be an old one at the next read.
+                runtime.ask(member, Fetch(done=True), 0)
                 missing.append(member.id)
+                continue
+            total.add(model.payloads, model.weights)
+            held[member.id] = list(model.weights)
     finally:
-        runtime.call("read", peer="")
+        runtime.reads = ""
     total.write_mean(own)
     mean = tuple(
         own[each.start_bytes : each.stop_bytes].view(each.dtype).to(vector.layout.device)
@@ -136,33 +155,28 @@ def average(
     )
 
 
-def _added(
-    total: WeightedSum, runtime: PeerRuntime, peer: str, timeout_s: float, stop: threading.Event
-) -> list[int]:
-    """Add one peer's model; return its weight in each shard, nothing if it did not arrive."""
-    give_up_s, again_s = time.monotonic() + timeout_s, -math.inf
-    while True:
-        now = time.monotonic()
-        shown, asking, is_there = runtime.look(
-            lambda protocol: (
-                protocol.reading.shown(),
-                bool(protocol.reading.asking),
-                protocol.reading.may_show(peer),
-            )
-        )
-        if shown and shown[0][0].sender == peer:
-            shares = sorted(shown, key=lambda pair: pair[0].shard)
-            staged = [runtime.store.pop(share) for share, _ in shares]
-            payloads = [each.payload for each in staged if each is not None]
-            weights = [weight for _, weight in shares]
-            if len(payloads) < len(weights):
-                return []
-            total.add(payloads, weights)
-            return weights
-        if now >= give_up_s or stop.is_set() or not is_there:
-            return []
-        # Other peers that read wait for this peer's step, which comes only after this.
-        if asking or now >= again_s:
-            runtime.call("read", peer=peer)
-            again_s = now + _AGAIN_S
-        runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
+def _asker(runtime: PeerRuntime, member: Member, stop: threading.Event) -> Ask:
+    """Return a function that asks a member for its model, until *stop* is set."""
+    id = member.id
+
+    def ask(fetch: Fetch, shard: int, until_s: float) -> Iterator[tuple[Envelope, Excerpt, Buffer]]:
+        runtime.ask(member, fetch, shard)
+        return answers(until_s)
+
+    def answers(until_s: float) -> Iterator[tuple[Envelope, Excerpt, Buffer]]:
+        while (rest_s := until_s - time.perf_counter()) > 0:
+            if stop.is_set() or not runtime.look(lambda protocol: _may_answer(protocol, id)):
+                raise TransportError(f"{id} cannot answer")
+            # Other peers that read wait for this peer's step, which comes only after this.
+            runtime.copy_for_reader()
+            with suppress(Empty):
+                found = runtime.excerpts.get(timeout=min(rest_s, _LOOK_S))
+                if found[0].source == id:
+                    yield found
+
+    return ask
+
+
+def _may_answer(protocol: Protocol, peer: PeerId) -> bool:
+    member, is_heard = protocol.table.member(peer), protocol.table.reachable([peer], math.inf)
+    return bool(is_heard) and member is not None and member.phase.takes_shares

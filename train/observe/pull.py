@@ -6,7 +6,7 @@ has pushed meanwhile may count twice, or not at all, as for `Peer.average`.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from ...gossip import RumorError, TransportError
-from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
+from ...gossip.errors import RemoteProtocolError
 from ...gossip.transport.keys.keyring import read_keyring
 from ...gossip.types import PeerId
 from ...gossip.weight import founders
 from ...gossip.wire.codec import Buffer
-from ...gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
+from ...gossip.wire.messages import Envelope, Excerpt, Fetch
 from ...gossip.wire.schema import Schema
-from ..runtime.telling.model_copy import COPIED
+from ..runtime.telling.model_copy import ModelRead, read_model
 from ..storage.merge import digest, save_model
 from ..tensors.layout import EXTRA_STATE
-from ..tensors.weighted_sum import WeightedSum, are_finite
+from ..tensors.weighted_sum import WeightedSum
 from .observer import Observer
 from .probe import Probe
 from .view import PeerView
@@ -38,12 +38,6 @@ _GIB: Final = 1 << 30
 
 _POLLS: Final = 3
 _BETWEEN_POLLS_S: Final = 0.3
-
-# Requests for a copy that is not taken yet are repeated often. Those for excerpts, which only a
-# lost connection loses, are repeated ever less often, and on a slow link hardly at all.
-_WANTED_AGAIN_S: Final = 0.1
-_EXCERPT_AGAIN_S: Final = 4.0
-_TIMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +133,16 @@ def pull_once(
         try:
             with _reachable(observer, peer) as probe:
                 schema = probe.schema() if total is None else total.schema
-                each, weights, payloads = _read(probe, peer.id, view.swarm, schema, timeout_s, tell)
+                model = _read(probe, peer.id, view.swarm, schema, timeout_s, tell)
         except RumorError as error:
             missing[peer.id] = str(error)
             continue
         total = total or WeightedSum(schema)
-        total.add(payloads, weights)
-        read.append(each)
-        if sum(weights) > most:
-            most, first = sum(weights), payloads[0]
+        total.add(model.payloads, model.weights)
+        mean = founders(sum(model.weights)) / schema.shards
+        read.append(PeerRead(id=peer.id, weight=mean, step=model.step, time_s=model.time_s))
+        if sum(model.weights) > most:
+            most, first = sum(model.weights), model.payloads[0]
             local = first[len(first) - schema.copy_bytes + schema.share_bytes :].clone()
     if total is None:
         why = "; ".join(f"{id}: {why}" for id, why in missing.items())
@@ -177,15 +172,7 @@ def _read(
     schema: Schema,
     wait_s: float,
     tell: Callable[[float], None],
-) -> tuple[PeerRead, Sequence[int], Sequence[Tensor]]:
-    """Read a peer's model of this *schema*, waiting up to *wait_s* for the copy and each excerpt.
-
-    Calls *tell* with the part that has arrived, in [0, 1].
-
-    Returns:
-        A description of the peer; for each shard, the weight that it held, in quanta, and its
-        numbers in the form `COPIED`, uint8.
-    """
+) -> ModelRead:
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # The peer's bytes, sums in float64, and the result; the peer may claim any size.
     if (needed := 4 * schema.copy_bytes) > here:
@@ -193,56 +180,12 @@ def _read(
             f"averaging its model takes {needed / _GIB:.3g} GiB of memory, and this machine "
             f"has {here / _GIB:.3g} GiB"
         )
-    sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
-    weights = [0] * schema.shards
-    payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
-    places = [(k, start) for k, size in enumerate(sizes) for start in range(0, size, EXCERPT_BYTES)]
-    if not places:
-        raise RemoteProtocolError("its model has no numbers")
-    _, told, _ = _excerpt(probe, Fetch(), 0, wait_s, _WANTED_AGAIN_S)
-    snapshot, time_s = told.snapshot, time.time()
-    took_s = 0.0
-    for number, (shard, start) in enumerate(places, 1):
-        began_s, fetch = time.perf_counter(), Fetch(snapshot=snapshot, offset_bytes=start)
-        again_s = max(_EXCERPT_AGAIN_S, _TIMES * took_s)
-        envelope, told, frame = _excerpt(probe, fetch, shard, wait_s, again_s)
-        if envelope.source != id:
-            raise RemoteProtocolError(f"{envelope.source} answers at its address")
-        if envelope.swarm.hex() != swarm:
-            raise RemoteProtocolError("it belongs to another swarm")
-        if envelope.schema != schema.hash:
-            raise IncompatiblePeer("it trains another model than the others", id)
-        room = payloads[shard][start : start + EXCERPT_BYTES]
-        if len(frame) != len(room):
-            raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", id)
-        room.numpy()[:] = np.frombuffer(frame, np.uint8)
-        weights[shard], took_s = told.held, time.perf_counter() - began_s
-        tell(number / len(places))
-    probe.send(Fetch(snapshot=snapshot, done=True))
-    if not are_finite(schema, payloads):
-        raise RemoteProtocolError("its model is not finite")
-    mean = founders(sum(weights)) / schema.shards
-    return PeerRead(id=id, weight=mean, step=told.step, time_s=time_s), weights, payloads
 
-
-def _excerpt(
-    probe: Probe, fetch: Fetch, shard: int, wait_s: float, again_s: float
-) -> tuple[Envelope, Excerpt, Buffer]:
-    """Return the excerpt that answers a request, with its frame; repeat the request."""
-    give_up_s = time.perf_counter() + wait_s
-    while time.perf_counter() < give_up_s:
+    def ask(fetch: Fetch, shard: int, until_s: float) -> Iterator[tuple[Envelope, Excerpt, Buffer]]:
         probe.send(fetch, shard=shard)
-        again_s *= 2 if fetch.snapshot else 1
-        until_s = min(time.perf_counter() + again_s, give_up_s)
-        for envelope, told, frame in probe.answers(Excerpt, until_s):
-            if told.why:
-                raise TransportError(told.why)
-            wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
-            # The last answer before a copy was read has its number, too, and no bytes.
-            is_one = told.snapshot > 0 and (envelope.frame_bytes > 0) is (fetch.snapshot > 0)
-            if is_one and (told.snapshot, envelope.shard, told.offset_bytes) == wanted:
-                return envelope, told, frame
-    raise TransportError(f"it has shown no model for {wait_s:g} s")
+        return probe.answers(Excerpt, until_s)
+
+    return read_model(ask, id, bytes.fromhex(swarm), schema, wait_s, tell)
 
 
 def _state(total: WeightedSum, local: Tensor) -> dict[str, Tensor]:

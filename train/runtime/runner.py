@@ -42,6 +42,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 from ...gossip import TrainingError, TransportError
@@ -95,6 +96,7 @@ from ...gossip.wire.messages import (
     Hello,
     Inquire,
     Leave,
+    Member,
     Offer,
     Pending,
     Phase,
@@ -188,6 +190,10 @@ class PeerRuntime:
         self._events = events
         self._desk: StatusDesk | None = desk
         self._model_copy = ModelCopy(store)
+        self.reads: PeerId = ""
+        """The member whose model is being read; empty without one."""
+        self.excerpts: SimpleQueue[tuple[Envelope, Excerpt, Buffer]] = SimpleQueue()
+        """Its answers, with their frames."""
         self._obeys_stops = obeys_stops
         self._lock = lock
         # Held by the network thread from an event until all its effects are executed.
@@ -318,6 +324,11 @@ class PeerRuntime:
     def _turn(self, **arguments: Any) -> bool:
         """Call the protocol between two steps, and copy the model if a reader waits for it."""
         waits = self.call("step", **arguments)
+        self.copy_for_reader()
+        return waits
+
+    def copy_for_reader(self) -> None:
+        """Copy the model, between two steps, if a reader waits for it."""
         if self._model_copy.is_wanted:
             held, step, has_room = self.look(
                 lambda protocol: (
@@ -329,7 +340,13 @@ class PeerRuntime:
             # Without weight, a shard counts nothing yet.
             if all(held) and has_room:
                 self._model_copy.take(held, step)
-        return waits
+
+    def ask(self, member: Member, fetch: Fetch, shard: int) -> None:
+        """Ask a member for its model; answers come as `excerpts`."""
+        self.reads, life = member.id, (member.id, member.incarnation)
+        question = replace(self._envelope(self.protocol.account.life, life, fetch), shard=shard)
+        self.queue.jobs.append(Send(question, None))
+        self.transport.wake()
 
     def settle_network(self) -> None:
         """Wait until the network thread has executed all decisions before this call."""
@@ -562,6 +579,9 @@ class PeerRuntime:
                     self._reply(envelope, received, self._desk.answer(body, self.look, awaits))
                 elif isinstance(body, Fetch) and envelope.shard < self.store.schema.shards:
                     self._show_model(envelope, body, received)
+                elif isinstance(body, Excerpt) and self.reads == envelope.source:
+                    frame = self.store.receive(None, envelope, check, received)
+                    self.excerpts.put((envelope, body, frame))
                 return
             if isinstance(body, Describe) and body.schema.hash == self.store.schema.hash:
                 self._hear(PeerRefused(envelope.source, _AHEAD))
@@ -645,7 +665,8 @@ class PeerRuntime:
         """Answer outside the protocol, which stays unchanged and keeps no record."""
         answer = self._answer_to(question, body)
         answer = replace(answer, shard=question.shard, frame_bytes=len(frame))
-        if self.transport.answer(received, parts := encode(answer, frame)):
+        parts, asker = encode(answer, frame), question.source
+        if self.transport.answer(received, parts) or self.transport.send(asker, parts, bulk=False):
             self.counters.note_sent(answer, parts)
 
     def _answer_to(self, question: Envelope, body: Body) -> Envelope:

@@ -55,7 +55,7 @@ _VERSION: Final = 7
 _METHODS: Final = frozenset(
     {
         *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
-        *("inspected", "attached", "measured", "sketched", "unsent", "read"),
+        *("inspected", "attached", "measured", "sketched", "unsent"),
     }
 )
 

@@ -199,7 +199,6 @@ _SWARM: Mapping[str, _Option] = {
     "kept-shares": _kept_shares,
     "segments": _segments,
     "machines": _machines,
-    "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
     "clipped": _clipped,
     # The first peer to finish ends training for all.
     "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),

@@ -110,8 +110,6 @@ class Scenario:
     """True if a sender is notified that its peer is unreachable."""
     orderly: bool = False
     """True if messages stay in order on each link, as on one socket, while nothing is wrong."""
-    reads: bool = False
-    """True if peers read one another's models, as for an average of all."""
     faults: tuple[schedule.Fault, ...] = ()
 
     @property

@@ -7,7 +7,6 @@ from rumor.gossip.effects.events import NO_MEMORY, PushSkipped, ShareRefused
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import make_rule
-from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer
 
@@ -75,19 +74,6 @@ def test_an_accepted_share_completes_and_its_ack_grants_credit_if_there_is_room(
     assert scene.peers["a"].in_memory() == ({}, {2}), "a kept snapshot"
 
 
-def test_a_model_is_shown_and_read_once_there_is_memory() -> None:
-    scene = Scene(WIDE).founded()
-    for id in "ab":
-        scene.fill(id)
-    scene.read("a", "b")
-    scene.deliver()
-    assert not scene.sent(scene.step("b"), Offer)
-    scene.fill("b", is_full=False)
-    assert scene.sent(scene.step("b"), Offer)
-    scene.deliver()
-    assert scene.peers["a"].reading.shown() == ((ShareId("b", 1, 1), ONE),)
-
-
 def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_memory_limit() -> None:
     scene = Scene(WIDE).founded("a")
     scene.enter("n")
@@ -101,23 +87,6 @@ def test_copies_for_newcomers_and_weight_of_leavers_ignore_the_memory_limit() ->
         scene.run_for(1.0)
         scene.mix_all("a")
     assert scene.peers["n"].done and scene.peers["a"].state.weight == ONE
-
-
-@pytest.mark.parametrize(
-    ("bounded", "why"), [(False, "no neighbor free"), (True, NO_MEMORY)], ids=["", "bounded"]
-)
-def test_a_step_that_shows_a_model_pushes_no_share(bounded: bool, why: str) -> None:
-    scene = Scene(WIDE).founded()
-    if bounded:
-        scene.fill("a", is_full=False)
-    scene.read("b", "a")
-    scene.deliver()
-    effects = scene.act("a", half)
-    assert len(scene.sent(effects, Offer)) == 1 and skipped(effects) == [why]
-    scene.deliver()
-    scene.read("b", "")
-    scene.deliver()
-    assert len(scene.sent(scene.act("a", half), Offer)) == 1
 
 
 def test_a_leaver_waits_for_memory_before_it_hands_its_weight_on() -> None:

@@ -43,7 +43,6 @@ from rumor.gossip.wire.messages import (
     Phase,
     Push,
     Query,
-    Read,
     Refer,
     Sighting,
     Standing,
@@ -138,7 +137,6 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Pending(8)), b""),
         (sample(Leave(False)), b""),
         (sample(Refer(MEMBERS[:1])), b""),
-        (sample(Read()), b""),
         (sample(Stop((("peer-1", 7),), bytes(64))), b""),
         (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
         (sample(Inquire(events_after=3, members=True)), b""),
@@ -164,7 +162,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_the_encoding_matches_version_5() -> None:
+def test_the_encoding_matches_version_6() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -175,7 +173,7 @@ def test_the_encoding_matches_version_5() -> None:
         "07" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
-    assert bytes(part[:4]) == b"RMR\x05" and VERSION == 5
+    assert bytes(part[:4]) == b"RMR\x06" and VERSION == 6
     assert bytes(part[8:]).hex() == header
 
 
@@ -246,16 +244,9 @@ def test_a_form_has_one_encoding_and_all_others_are_refused(encoded: Any) -> Non
         decode(forged(sample(offer()), 5, encoded))
 
 
-def test_an_offer_has_the_held_weight_only_for_a_share_to_read() -> None:
-    shown = sample(replace(offer(), held=5 * UNIT))
-    assert len(body_of(sample(offer()))) == 11 and body_of(shown)[11:] == [5]
-    with pytest.raises(DecodeError, match="held must be left out where it is 0"):
-        decode(forged(shown, 11, 0))
-
-
 def test_the_numbers_of_message_kinds_never_change() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
-    order += ["query", "pending", "leave", "refer", "read", "stop", "stopping"]
+    order += ["query", "pending", "leave", "refer", "stop", "stopping"]
     order += ["inquire", "status", "fetch", "excerpt"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}

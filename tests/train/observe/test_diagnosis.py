@@ -146,17 +146,17 @@ def notice_of(version: int) -> bytes:
 def test_another_protocol_version_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with fake_server(notice_of(6)) as address:
+    with fake_server(notice_of(7)) as address:
         found = diagnose(address, timeout_s=LIMIT_S)
         # A joining peer logs the same reason.
         joining = one_of(tmp_path, "new", 1, join=address, rendezvous=None)
-        reason = f"{address} it speaks version 6, and this peer version 5"
+        reason = f"{address} it speaks version 7, and this peer version 6"
         until(lambda: reason in caplog.text)
         joining.end(at_once=True)
-        with pytest.raises(TransportError, match="does not answer: it speaks version 6"):
+        with pytest.raises(TransportError, match="does not answer: it speaks version 7"):
             pull(address)
     assert causes(found) == ["version"]
-    assert found.findings[0].why == "it speaks version 6, and this peer version 5"
+    assert found.findings[0].why == "it speaks version 7, and this peer version 6"
     assert f"stopped while joining: {reason}" in str(joining.error)
 
 
@@ -164,7 +164,7 @@ def test_a_peer_answers_other_versions_with_its_own_version(pair: list[Member]) 
     answers: list[bytes] = []
 
     def is_answered() -> bool:
-        client.greet(pair[0].address, [notice_of(6) + b"and a message"])
+        client.greet(pair[0].address, [notice_of(7) + b"and a message"])
         answers.extend(bytes(received.header) for received in client.poll(0.05))
         return bool(answers)
 

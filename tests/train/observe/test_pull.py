@@ -21,8 +21,9 @@ from rumor.train import Pulled, pull
 from rumor.train.observe import probe as probe_module
 from rumor.train.observe import pull as pull_module
 from rumor.train.observe.probe import Probe
-from rumor.train.observe.pull import PeerRead, pull_once
+from rumor.train.observe.pull import pull_once
 from rumor.train.observe.view import PeerView, State, SwarmView
+from rumor.train.runtime.telling.model_copy import ModelRead
 from rumor.train.storage.ledger_file import read_ledger
 
 from ...gossip.transport.keyrings import Swarm
@@ -147,9 +148,7 @@ def excerpt(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
     return envelope, bytes(size)
 
 
-def read(
-    monkeypatch: pytest.MonkeyPatch, answers: Answers
-) -> tuple[PeerRead, Sequence[int], Sequence[torch.Tensor]]:
+def read(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> ModelRead:
     network = FakeNetwork({"tcp://10.0.0.1:7700": FakePeer(override=answers)})
     monkeypatch.setattr(probe_module, "Transport", network)
     with Probe("10.0.0.1:7700", timeout_s=0.2) as probe:
@@ -170,9 +169,9 @@ def test_a_model_is_read_in_excerpts_despite_repeated_answers(
         other = excerpt(question, snapshot=8) if fetch.snapshot else pending
         return [] if fetch.done else [pending, other, excerpt(question), excerpt(question)]
 
-    found, weights, payloads = read(monkeypatch, answers)
-    assert (found.id, found.weight, weights) == ("a", 1.0, [ONE])
-    assert [len(each) for each in payloads] == [SIZE]
+    found = read(monkeypatch, answers)
+    assert found.weights == [ONE]
+    assert [len(each) for each in found.payloads] == [SIZE]
     assert set(offsets) == {0, EXCERPT_BYTES}
 
 

@@ -79,7 +79,6 @@ CALLS = [
     Call("sketched", 0.5, {"sketch": ()}),
     Call("sketched", 0.5, {"sketch": (0.1, -2.5e-300, 3.0)}),
     Call("trained_shard", 0.5, {"shard": 7}),
-    Call("read", 0.5, {"peer": "ada"}),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from ....gossip.effects.effects import Effect
 from ....gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareMixed, ShareRefused
 from ....gossip.effects.ledger import Entry, Kind
-from ....gossip.types import Incarnation, PeerId
+from ....gossip.types import PeerId
 from ....gossip.wire.codec import Buffer
 from ....gossip.wire.messages import Envelope, Hello, Leave
 
@@ -53,7 +53,6 @@ class Counters:
     errors: int = 0
     links: dict[PeerId, LinkCounts] = field(default_factory=dict, repr=False)
     """Traffic with each other peer; see `link`."""
-    _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
 
     def link(self, peer: PeerId) -> LinkCounts:
         """Return the counts of one other peer."""
@@ -95,18 +94,11 @@ class Counters:
         """Count one effect."""
         match effect:
             case Entry(kind=Kind.PUSHED) as entry:
-                # A share that is only shown to readers has no weight, and is not a push.
-                if entry.weight:
-                    self.pushes += 1
-                    self.link(entry.peer).pushes += 1
-                else:
-                    self._shown.add((entry.peer, entry.incarnation, entry.shard))
+                self.pushes += 1
+                self.link(entry.peer).pushes += 1
             case Entry(kind=Kind.SETTLED, weight=0) as entry:
-                receiver = entry.peer, entry.incarnation, entry.shard
-                if receiver not in self._shown:
-                    self.refusals += 1
-                    self.link(entry.peer).refusals += 1
-                self._shown.discard(receiver)
+                self.refusals += 1
+                self.link(entry.peer).refusals += 1
             case PushSkipped(reason=reason) | ShareRefused(reason=reason):
                 is_push = isinstance(effect, PushSkipped)
                 self.skipped += is_push
