@@ -38,7 +38,7 @@ _DISPLACED: Final[Mapping[str, Sequence[str]]] = {
     "total_steps": ("steps",),
     "time_s": ("steps", "total_steps"),
     "speeds": ("slow",),
-    "rule": ("p", "emission", "robust"),
+    "rule": ("p",),
     "task": ("lr", "optimizer", "momentum", "precision", "batch_size", "stands_for"),
 }
 
@@ -198,7 +198,7 @@ _ALIKE: Final = (
     *("task", "steps", "total_steps", "lr", "lr_schedule", "optimizer", "momentum", "precision"),
     *("batch_size", "partition", "seed"),
     *("topology", "rule"),
-    *("p", "emission", "wire", "shards", "shards_per_push", "shard_order", "timing"),
+    *("p", "wire", "shards", "shards_per_push", "shard_order", "timing"),
     "eval_every",
 )
 
@@ -248,10 +248,8 @@ def _settings_of(run: LiveRun) -> tuple[RuleSpec, dict[str, Any]]:
     """Return the rule of a run, and its settings as fields of `SimulationConfig`."""
     first = run.peers[0].options
     settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
-    rule = read_rule(
-        str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
-    )
-    # Separate from the rule, so that another p or emission can be typed in their place.
+    rule = read_rule(str(first.get("rule", "gosgd")), first.get("p"))
+    # Separate from the rule, so that another p can be typed in its place.
     forms = {name: value for name, value in rule.short_forms().items() if value is not None}
     return rule, settings | forms
 

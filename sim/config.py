@@ -11,7 +11,6 @@ from ..gossip.errors import ConfigError
 from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
-from ..gossip.rules.robust.filters import NONE
 from ..gossip.specs.parameter import check_settings, setting, settings_of
 from ..gossip.specs.spec import described
 from ..train.config import GossipSettings, RunConfig, ShardSettings, TrainingSettings
@@ -67,18 +66,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         None,
         "Shorthand for the rule's parameter ``p``; None for its default. More keeps models closer "
         "together and costs traffic.",
-    )
-    emission: str = setting(
-        "per-step",
-        "Shorthand for the rule's parameter ``emission``: ``per-step``, ``per-second`` (``p`` is "
-        "pushes per virtual second) or ``adaptive`` (``p`` is the part of its time in which a "
-        "worker has a share under way).",
-    )
-    robust: str = setting(
-        NONE,
-        "Shorthand for the rule's parameter ``robust``, which limits Byzantine members by their "
-        "shares' distance from the model: ``none``, ``clip``, ``scc``, ``cs+``, or ``nna``, "
-        "as in ``clip:tau=0.5`` or ``nna:byzantine=2``.",
     )
     time_s: float | None = setting(
         None,
@@ -299,7 +286,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     @property
     def rule_spec(self) -> RuleSpec:
         """The rule with all of its parameters, however they were given."""
-        return read_rule(self.rule, self.p, self.emission, self.robust)
+        return read_rule(self.rule, self.p)
 
     @property
     def task_name(self) -> str:

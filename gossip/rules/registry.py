@@ -28,7 +28,6 @@ from .outer.diloco import DiLoCo, LocalSGD
 from .outer.hybrid import Hybrid
 from .outer.neighbors import GASLoC, NoLoCo
 from .plugin import as_raised, function_of
-from .robust.filters import NONE
 from .synchronous.allreduce import AllReduce
 from .synchronous.dpsgd import DPSGD, Swap
 
@@ -84,30 +83,22 @@ class RuleSpec:
         return rule
 
     def short_forms(self) -> dict[str, Any]:
-        """Return this spec with ``p`` and ``emission`` apart, as a run's settings hold them."""
-        others = {k: v for k, v in self.values.items() if k not in ("p", "emission")}
+        """Return this spec with ``p`` apart, as a simulation's settings hold them."""
+        others = {key: value for key, value in self.values.items() if key != "p"}
         rest = RuleSpec(name=self.name, make_with=self.make_with, values=others)
-        return {
-            "rule": str(rest),
-            "p": self.values.get("p"),
-            "emission": self.values.get("emission", "per-step"),
-        }
+        return {"rule": str(rest), "p": self.values.get("p")}
 
     def __str__(self) -> str:
         return spec_of_values(self.name, self.values)
 
 
-def make_rule(
-    spec: str, p: float | None = None, emission: str = "per-step", robust: str = NONE
-) -> Rule:
+def make_rule(spec: str, p: float | None = None) -> Rule:
     """Make a rule.
 
     Args:
         spec: ``name`` or ``name:key=value,key=value``, where the name is one of `RULES` or
             ``module:Class``.
         p: Shorthand for ``p=`` in the spec; None for the spec's value or the rule's default.
-        emission: Shorthand for ``emission=`` in the spec; ``"per-step"`` leaves it to the spec.
-        robust: Shorthand for ``robust=`` in the spec; ``"none"`` leaves it to the spec.
 
     Raises:
         ConfigError: The rule does not exist, or does not take these parameters.
@@ -115,12 +106,10 @@ def make_rule(
     >>> make_rule("gosgd:p=0.25").p
     0.25
     """
-    return read_rule(spec, p, emission, robust).make()
+    return read_rule(spec, p).make()
 
 
-def read_rule(
-    spec: str, p: float | None = None, emission: str = "per-step", robust: str = NONE
-) -> RuleSpec:
+def read_rule(spec: str, p: float | None = None) -> RuleSpec:
     """Read a spec; arguments and errors are those of `make_rule`.
 
     >>> str(read_rule("gosgd:emission=per-second", p=2.0))
@@ -128,35 +117,30 @@ def read_rule(
     """
     name, given = parts_of_spec(spec)
     make = find_rule(name)
-    short = {
-        "p": p,
-        "emission": None if emission == "per-step" else emission,
-        "robust": None if robust == NONE else robust,
-    }
-    short = {key: value for key, value in short.items() if value is not None}
+    given_p = {} if p is None else {"p": p}
     try:
         parameters = {each.name: each for each in parameters_of(make)}
-        # A required parameter may be given by a short form instead of the spec.
-        values = read_values(
-            name,
-            [replace(e, default=short.get(e.name, e.default)) for e in parameters.values()],
-            given,
-        )
+        # A required p may be given by itself instead of in the spec.
+        declared = [
+            replace(each, default=given_p.get(each.name, each.default))
+            for each in parameters.values()
+        ]
+        values = read_values(name, declared, given)
     except ConfigError as error:
         raise ConfigError(f"rule {spec!r}: {error}") from None
-    for key, value in short.items():
-        if key not in parameters:
-            takers = " and ".join(
-                each for each, rule in RULES.items() if key in [p.name for p in parameters_of(rule)]
-            )
+    if p is not None:
+        if "p" not in parameters:
+            named = {each: parameters_of(rule) for each, rule in RULES.items()}
+            takers = [each for each in named if any(one.name == "p" for one in named[each])]
             raise ConfigError(
-                f"{key} is {value}: rule {name!r} does not take it, only {takers}; leave it out"
+                f"p is {p}: rule {name!r} does not take it, only {' and '.join(takers)}; leave it "
+                "out"
             )
-        if key in values:
-            raise ConfigError(f"{key} is {value}, and rule {spec!r} gives it, too: give it once")
-        parameters[key].check(value)
+        if "p" in values:
+            raise ConfigError(f"p is {p}, and rule {spec!r} gives it, too: give it once")
+        parameters["p"].check(p)
         # A numpy number prints differently from a Python number.
-        values[key] = parameters[key].kind(value)
+        values["p"] = parameters["p"].kind(p)
     ordered = {key: values[key] for key in parameters if key in values}
     return RuleSpec(name=name, make_with=make, values=MappingProxyType(ordered))
 

@@ -250,7 +250,7 @@ def _settings(fleet: Calibration, given: Mapping[str, Any]) -> dict[str, Any]:
         # If peers wait for one another, each must take the same number of steps.
         found["steps"] = math.ceil(found.pop("total_steps") / found["workers"])
     # A factor is set by each candidate, and the rest belongs to the measured run alone.
-    dropped = {*_FACTORS, *({"p", "emission", "robust", "eval_every"} - given.keys())}
+    dropped = {*_FACTORS, *({"p", "eval_every"} - given.keys())}
     return {name: value for name, value in found.items() if name in {*SETTINGS} - dropped}
 
 

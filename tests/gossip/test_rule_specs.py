@@ -98,10 +98,9 @@ def test_a_parameter_may_be_given_only_once() -> None:
 
 
 def test_short_forms_are_kept_separate() -> None:
-    spec = read_rule("gosgd:outstanding_max=3", 0.5, "per-second")
-    found = spec.short_forms()
-    assert found == {"rule": "gosgd:outstanding_max=3", "p": 0.5, "emission": "per-second"}
-    assert str(spec) == "gosgd:p=0.5,emission=per-second,outstanding_max=3"
+    spec = read_rule("gosgd:outstanding_max=3", 0.5)
+    assert spec.short_forms() == {"rule": "gosgd:outstanding_max=3", "p": 0.5}
+    assert str(spec) == "gosgd:p=0.5,outstanding_max=3"
 
 
 def test_help_names_common_rules_and_parameters() -> None:
@@ -231,18 +230,17 @@ def test_a_rule_without_a_p_parameter_refuses_p() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "emission", "message"),
+    ("spec", "message"),
     [
-        ("gosgd:p=1.1", "per-step", "p is 1.1: "),
-        ("gosgd:p=1.1", "adaptive", "p is 1.1: "),
-        ("gosgd:robust=clip:tau=-1", "per-step", "robust filter '"),
-        ("gosgd:robust=krum", "per-step", "robust filter '"),
-        ("seasgd:progress=master", "per-step", "they go together, as in seasgd:progress=master,m"),
-        ("seasgd:master=p0", "per-step", "they go together, as in seasgd:progress=master,master="),
-        ("adpsgd", "per-second", "emission is per-second: rule 'adpsgd'"),
-        ("gosgd", "per-minute", "it must be per-step, per-second or adaptive"),
+        ("gosgd:p=1.1", "p is 1.1: "),
+        ("gosgd:p=1.1,emission=adaptive", "p is 1.1: "),
+        ("gosgd:robust=clip:tau=-1", "robust filter '"),
+        ("gosgd:robust=krum", "robust filter '"),
+        ("seasgd:progress=master", "they go together, as in seasgd:progress=master,m"),
+        ("seasgd:master=p0", "they go together, as in seasgd:progress=master,master="),
+        ("gosgd:emission=per-minute", "it must be per-step, per-second or adaptive"),
     ],
 )
-def test_incompatible_settings_are_refused(spec: str, emission: str, message: str) -> None:
+def test_incompatible_settings_are_refused(spec: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_rule(spec, emission=emission)
+        make_rule(spec)

@@ -102,7 +102,7 @@ def test_a_simulation_uses_all_measurements(
         (["--steps", "10"], {"steps": 10, "total_steps": None}),
         (["--time-s", "10"], {"time_s": 10.0, "total_steps": None}),
         (["--speeds", "1x:50%,2x:50%"], {"slow": ()}),
-        (["--rule", "sgp"], {"rule": "sgp", "p": None, "emission": "per-step"}),
+        (["--rule", "sgp"], {"rule": "sgp", "p": None}),
         (["--task", "quadratic"], {"lr": None, "batch_size": None}),
         (["--lr", "0.5", "--set", "p=0.25"], {"lr": 0.5, "p": 0.25, "rule": "gosgd"}),
     ],

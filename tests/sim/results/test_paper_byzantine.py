@@ -51,7 +51,12 @@ def distance(attack: str = "", *, robust: str = "none", seed: int = 0) -> float:
     faults = [{"at_s": 0, "peers": [14, 15], **each} for each in TABLE.get(attack, [])]
     settings: dict[str, Any] = {"topology": "complete", "p": 0.5, "engine": "vmap", "threads": 1}
     run = simulate(
-        task=least_squares(), workers=16, robust=robust, seed=seed, faults=faults, **settings
+        task=least_squares(),
+        workers=16,
+        rule=f"gosgd:robust={robust}",
+        seed=seed,
+        faults=faults,
+        **settings,
     )
     found = np.sqrt(2 * run.series["loss_quantiles"][:, 2])
     return float(found[len(found) // 2 :].mean())
@@ -96,7 +101,7 @@ def test_partitioned_halves_agree_again_under_robust_mixing(robust: str) -> None
         "eval_every": 50,
     }
     faults = [fault(2, "partition", groups=[[0, 1, 2, 3]], for_s=40)]
-    run = simulate(**settings, robust=robust, faults=faults)
+    run = simulate(**settings, rule=f"gosgd:robust={robust}", faults=faults)
     apart, time_s = run.series["disagreement"], run.series["time_s"]
     # Long before the end of the partition each half agrees, to the last bits.
     parted = apart[(time_s > 15) & (time_s < 42)]

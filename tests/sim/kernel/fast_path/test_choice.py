@@ -27,7 +27,7 @@ def run_of(decide: str, **settings: Any) -> Run:
         {"task": "digits", "workers": 24, "steps": 20, "pace": "lognormal:cv=0.5"},
         {"steps": None, "time_s": 3.0, "pace": "lognormal:cv=0.4"},
         {"window": 7, "threads": 2},
-        {"emission": "per-second", "p": 8.0},
+        {"rule": "gosgd:emission=per-second", "p": 8.0},
         {"task": "digits", "wire": "int8", "rule": "sgp", "p": None, "steps": 12},
     ],
 )
