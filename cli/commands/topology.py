@@ -72,7 +72,8 @@ def topology(
     if spec is not None:
         _show_facts(spec, config, as_json=as_json)
     elif as_json:
-        print_json({"families": _families_as_json()})
+        told = {name: [e.as_json() for e in each.parameters] for name, each in FAMILIES.items()}
+        print_json({"families": told})
     else:
         _print_families(Console())
 
@@ -124,17 +125,3 @@ def _print_families(console: Console) -> None:
         text.append(f"\n{family.source}", style="dim")
         table.add_row(Text(name, style="bold"), text)
     console.print(table)
-
-
-def _families_as_json() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "summary": family.summary,
-            "source": family.source,
-            "parameters": [parameter.as_json() for parameter in family.parameters],
-            "layout": family.layout,
-            "live": family.fallback,
-        }
-        for name, family in FAMILIES.items()
-    ]

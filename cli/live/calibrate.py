@@ -22,15 +22,13 @@ from .top import observing
 if TYPE_CHECKING:
     from ...sim.calibration import Calibration
     from ...sim.models.network import NetworkConfig
-    from ...sim.results.live_run import LiveRun
+    from ...train.observe.observer import Observer
     from ...train.observe.probe import LinkProbe
-    from ...train.observe.view import PeerView, SwarmView
+    from ...train.observe.view import PeerView
 
 __all__ = ["CalibrateConfig", "calibrate", "measure", "network_between"]
 
 FILE = "calibration.json"
-
-_NAP_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,55 +137,53 @@ def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration,
 
     Without a folder, their paces are measured, too.
     """
+    from ...sim.calibration import calibrate as calibrate_run
     from ...sim.results.live_run import read_live_run
 
     # Before any peer is asked.
     run = None if folder is None else read_live_run(folder)
-    if not config.join:
-        if run is None:
-            raise ConfigError("name the folder of a run, or give --join with a running peer")
-        return _of_run(run, None), []
-    with observing(config.join, config.key, config.roster) as observer:
-        peers = _training(observer.poll())
-        if not peers:
-            raise RumorError(f"no peer that trains answers at {', '.join(config.join)}")
-        links = []
-        for peer in peers:
-            with observer.probe(peer) as probe:
-                links.append(probe.sound())
-        network = network_between(links)
-        if run is not None:
-            return _of_run(run, network), links
-        end_s = time.monotonic() + config.watch_s
-        first = {peer.id: peer for peer in _training(observer.poll())}
-        while time.monotonic() < end_s:
-            time.sleep(_NAP_S)
-            peers = _training(observer.poll())
-        return _watched(first, peers, network, ", ".join(config.join)), links
+    links, network = list["LinkProbe"](), None
+    if config.join:
+        with observing(config.join, config.key, config.roster) as observer:
+            peers = _training(observer)
+            if not peers:
+                raise RumorError(f"no peer that trains answers at {', '.join(config.join)}")
+            for peer in peers:
+                with observer.probe(peer) as probe:
+                    links.append(probe.sound())
+            network = network_between(links)
+            if run is None:
+                return _watched(observer, config, network), links
+    if run is None:
+        raise ConfigError("name the folder of a run, or give --join with a running peer")
+    return calibrate_run(run, network=network), links
 
 
-def _training(view: "SwarmView") -> "list[PeerView]":
-    states = ("training", "waiting")
-    told = [peer for peer in view.peers if peer.source == "self" and peer.address]
-    return [peer for peer in told if peer.state in states]
+def _training(observer: "Observer") -> "list[PeerView]":
+    told = [peer for peer in observer.poll().peers if peer.source == "self" and peer.address]
+    return [peer for peer in told if peer.state in ("training", "waiting")]
 
 
 def _watched(
-    first: "dict[str, PeerView]", last: "list[PeerView]", network: "NetworkConfig", source: str
+    observer: "Observer", config: CalibrateConfig, network: "NetworkConfig"
 ) -> "Calibration":
+    """Measure the paces of running peers by two looks at them."""
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import read_rule
     from ...sim.calibration import Calibration, PeerPace
 
+    first, source = {peer.id: peer for peer in _training(observer)}, ", ".join(config.join)
+    time.sleep(config.watch_s)
+    last = [peer for peer in _training(observer) if peer.id in first]
+    if not last:
+        raise RumorError(f"the peers at {source} ended while they were watched")
     paces = []
-    for peer in [peer for peer in last if peer.id in first]:
+    for peer in last:
         before = first[peer.id]
         steps, seconds = peer.step - before.step, (peer.uptime_s or 0) - (before.uptime_s or 0)
         if steps < 1 or seconds <= 0:
             raise RumorError(f"{peer.id} took no step while it was watched: raise --watch-s")
         paces.append(PeerPace(id=peer.id, step_s=seconds / steps, steps=steps))
-    if not paces:
-        raise RumorError(f"the peers at {source} ended while they were watched")
     said = last[0].settings
     if requirements_of(read_rule(said["rule"]).make()).waits:
         raise ConfigError(
@@ -204,12 +200,6 @@ def _watched(
         settings=settings,
         notes=(f"{note}, unless you name another by --task",),
     )
-
-
-def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
-    from ...sim.calibration import calibrate as calibrate_run
-
-    return calibrate_run(run, network=network)
 
 
 def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console) -> None:
