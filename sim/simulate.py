@@ -19,7 +19,7 @@ what was decided so far is computed first.
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from numbers import Real
@@ -42,7 +42,7 @@ from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
-from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler
+from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
@@ -62,7 +62,6 @@ from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
 from .results.figures import describe_cost
 from .results.measure import Curves
-from .results.progress import Watch
 from .results.run import Run, summarize
 from .storm import Storm, draw_storm
 
@@ -108,6 +107,9 @@ _STEPS_TRIED = 2
 # How long steps are tried for an estimate of a run's time, and how many samples a measurement.
 _TRIAL_S = 0.1
 _SAMPLES_TRIED = 64
+
+# Time between two reports about one window, seconds.
+_REPORT_S = 1.0
 
 
 class Simulation:
@@ -256,15 +258,21 @@ class Simulation:
         config, curves = self.config, Curves()
         values = engine.make(Threads(self._cores, lambda: scheduler.is_ahead))
         ending: Ending | None = None
-        watch = Watch(partial(self._progress, curves), started_s, progress)
+        steps, time_s = 0, 0.0
+
+        def report(steps: int, time_s: float) -> None:
+            if progress is not None:
+                progress(self._progress(curves, steps, time_s, time.perf_counter() - started_s))
+
         scheduler = self._scheduler(values)
         try:
             for window in scheduler.windows(ahead=self._is_fast and self._cores > 1):
-                values.execute(watch.telling(window))
+                values.execute(_reported(window, steps, time_s, report))
                 ending = window.ending
                 if window.reading is not None:
                     curves.add(window.reading, values)
-                watch.tell(window.steps, window.time_s)
+                steps, time_s = window.steps, window.time_s
+                report(steps, time_s)
         except Failure as failure:
             raise TrainingError(self._why_diverged(failure)) from None
         finally:
@@ -417,6 +425,22 @@ class Simulation:
             loss=evaluation.loss if evaluation else None,
             accuracy=evaluation.accuracy if evaluation else None,
         )
+
+
+def _reported(
+    window: Window, steps: int, time_s: float, report: Callable[[int, float], None]
+) -> Iterator[Level]:
+    """Yield the levels of a window that begins at these *steps* and *time_s*, and report every
+    second: with a large model it may take minutes."""
+    told_s, done = time.perf_counter(), steps
+    for level in window.levels:
+        yield level
+        done += len(level.workers)
+        if time.perf_counter() - told_s > _REPORT_S:
+            told_s = time.perf_counter()
+            # Levels have no time of their own.
+            part = (done - steps) / max(1, window.steps - steps)
+            report(done, time_s + part * (window.time_s - time_s))
 
 
 def _network(config: SimulationConfig, storm: Storm | None) -> NetworkConfig:

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -43,14 +43,6 @@ class StudyConfig(OutSettings):
         "Continue in the folder of an earlier run: trials of the same arguments, files and code "
         "are not computed again. The grid may have changed.",
         brief="Continue in the folder.",
-    )
-
-    target: float | None = setting(
-        None,
-        "Accuracy for time-to-target and bytes-to-target; changes no trial.",
-        brief="Accuracy to reach.",
-        otherwise="the study's",
-        metavar="ACCURACY",
     )
 
     dry_run: bool = setting(False, "Check all trials, and compute none.")
@@ -145,7 +137,6 @@ def _study(name: str, config: StudyConfig) -> None:
     from ...sim.study.execution.store import check_folder
 
     found = find_study(name)
-    found = found if config.target is None else replace(found, target=config.target)
     folder = config.out or Path("runs") / f"study-{found.name}"
     check_folder(folder, resume=config.resume or config.dry_run)
     try:

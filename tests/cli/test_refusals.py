@@ -71,7 +71,6 @@ REFUSED = {
         ("gone.toml", "gone.toml cannot be read: No such file"),
         ("mine.toml --jobs 0", "jobs is 0: it must be an integer of at least 1"),
         ("mine.toml --backend spark", "backend is 'spark': it must be loky"),
-        ("mine.toml --target 7", "target is 7.0: it must be an accuracy"),
         ("mine.toml --out mine.toml", "mine.toml is a file: name a new folder"),
         ("graphs --copy mine.toml", "mine.toml: File exists"),
         ("graphs --copy mine.txt", "mine.txt must end in .toml"),

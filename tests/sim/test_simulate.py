@@ -89,7 +89,7 @@ def test_progress_is_reported_within_a_window_and_changes_no_result(
     reports: list[Progress] = []
     quiet = simulate(**settings, progress=reports.append)
     assert [one.steps for one in reports][:2] == [0, 0], "two reports before the first step"
-    monkeypatch.setattr("rumor.sim.results.progress._TELL_S", 0.0)
+    monkeypatch.setattr(sys.modules["rumor.sim.simulate"], "_REPORT_S", 0.0)
     frequent: list[Progress] = []
     run = simulate(**settings, progress=frequent.append)
     assert run.summary["digest"] == quiet.summary["digest"]
