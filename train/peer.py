@@ -348,19 +348,19 @@ class Peer:
             raise LocalProtocolError("the peer is running: resume before `with`")
         if group is None:
             self._check.begin()
-            number = self._folder.resume(self.config.id)
+            found = self._folder.resume(self.config.id)
         else:
             group.refresh(everything=True)
             self._check.begin()
             _, *kept = group.ask("kept")
-            number = self._folder.resume(
+            found = self._folder.resume(
                 self.config.id,
-                lambda found: all(each.get(found.number) == found.head["steps"] for each in kept),
+                lambda each: all(each.head["steps"] in steps for steps in kept),
             )
-            if number is not None:
-                group.ask("load", number)
+            if found:
+                group.ask("load", self._folder.steps)
                 group.ask("read", True)
-        return number is not None, self._folder.owner or self.id
+        return found, self._folder.owner or self.id
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in your own checkpoints next to the model.

@@ -59,7 +59,7 @@ class PeerFolder:
     """The files in a peer's folder for its next incarnation.
 
     *look* raises a `TrainingError` if a checkpoint would not contain the whole model. *on_save* is
-    called with the number of a checkpoint, its steps, and True if the caller waits for it.
+    called with the steps of a checkpoint, and True if the caller waits for it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PeerFolder:
         model: nn.Module,
         vector: Vector,
         look: Callable[[], None],
-        on_save: Callable[[int, int, bool], object] | None = None,
+        on_save: Callable[[int, bool], object] | None = None,
     ) -> None:
         self.past: Past | None = None
         """Earlier incarnations, from the last checkpoint, if the peer resumes."""
@@ -131,11 +131,9 @@ class PeerFolder:
         self,
         id: PeerId | None = None,
         is_usable: Callable[[Checkpoint], bool] | None = None,
-    ) -> int | None:
-        """Load the last checkpoint, see `Peer.resume`, of peer *id*, or of any; return its number.
-
-        *is_usable* may refuse one. Without a checkpoint it returns None.
-        """
+    ) -> bool:
+        """Load the last checkpoint, see `Peer.resume`, of peer *id*, or of any; return False
+        without one. *is_usable* may refuse one."""
         checkpoints = self._required()
         # Without the lock, a draft may belong to a live process, not to a killed one.
         self._keep_others_out()
@@ -156,7 +154,7 @@ class PeerFolder:
             _log.info("resuming %s after %d steps", owner, self.steps)
         elif owner is not None:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
-        return latest.number if latest else None
+        return latest is not None
 
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:
@@ -325,7 +323,7 @@ class PeerFolder:
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
-        checkpoints = self._required()
+        self._required()
         if wait:
             self._writer.wait()
         head, _, is_anchored = self._glance(runtime)
@@ -334,14 +332,13 @@ class PeerFolder:
             return False
         self._vector.refresh()
         self._look()
-        number = checkpoints.next_number()
         if self._on_save is not None:
-            self._on_save(number, self.steps, wait)
-        self._copy_and_write(head, number, is_anchored)
+            self._on_save(self.steps, wait)
+        self._copy_and_write(head, is_anchored)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)
 
-    def _copy_and_write(self, head: dict[str, Any], number: int, is_anchored: bool) -> None:
+    def _copy_and_write(self, head: dict[str, Any], is_anchored: bool) -> None:
         """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
@@ -359,16 +356,16 @@ class PeerFolder:
         head["schema"] = write_schema(self._vector.schema)
         checkpoint = Checkpoint(head=head, tensors=tensors)
         self._is_written = False
-        self._writer.add(_JOB, lambda: self._write(checkpoint, number))
+        self._writer.add(_JOB, lambda: self._write(checkpoint))
 
-    def _write(self, checkpoint: Checkpoint, number: int) -> None:
+    def _write(self, checkpoint: Checkpoint) -> None:
         for spec in self._vector.schema.tensors:
             if spec.shared and not is_finite_tensor(
                 checkpoint.tensors[f"model.{spec.name}"].reshape(-1)
             ):
                 _log.warning("%s is not finite: no checkpoint was written", spec.name)
                 return
-        self._required().write(checkpoint, number)
+        self._required().write(checkpoint)
         self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:

@@ -87,9 +87,6 @@ class Checkpoint:
     tensors: Mapping[str, Tensor]
     """Tensors by name: contiguous, in host memory, no two of them sharing memory."""
 
-    number: int = 0
-    """Its number in its folder; 0 before it is read from there."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
@@ -157,7 +154,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     save_model(path, checkpoint.tensors, {"format": _FORMAT, "head": head, "checksum": checksum})
 
 
-def read_checkpoint(path: Path, number: int = 0) -> Checkpoint:
+def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint and verify its checksum, or raise TrainingError."""
     try:
         with safe_open(path, "pt") as file:
@@ -174,7 +171,7 @@ def read_checkpoint(path: Path, number: int = 0) -> Checkpoint:
         head = metadata.get("head", "")
         if _checksum(head, tensors) != metadata.get("checksum"):
             raise ValueError("it is damaged, its checksum is another")
-        return Checkpoint(head=json_of(head), tensors=tensors, number=number)
+        return Checkpoint(head=json_of(head), tensors=tensors)
     except (OSError, SafetensorError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, SafetensorError):
@@ -203,20 +200,15 @@ class CheckpointFolder:
         named = ((_NAME.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*"))
         return sorted((int(match[1]), path) for match, path in named if match)
 
-    def next_number(self) -> int:
-        """Return the number of the next checkpoint."""
-        before = self._numbered()
-        return before[-1][0] + 1 if before else 1
-
-    def write(self, checkpoint: Checkpoint, number: int | None = None) -> Path:
-        """Write a checkpoint, by default with the next number, and remove excess old ones.
+    def write(self, checkpoint: Checkpoint) -> Path:
+        """Write a checkpoint with the next number, and remove excess old ones.
 
         Raises:
             OSError: It cannot be written; all earlier ones are kept.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         before = self._numbered()
-        number = number or self.next_number()
+        number = before[-1][0] + 1 if before else 1
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
         # A damaged checkpoint is useless as a fallback, and is removed first.
@@ -236,9 +228,9 @@ class CheckpointFolder:
         if self.path.is_dir():
             remove_drafts(self.path)
         reasons = []
-        for number, path in reversed(self._numbered()):
+        for path in reversed(self.paths()):
             try:
-                checkpoint = read_checkpoint(path, number)
+                checkpoint = read_checkpoint(path)
                 if is_usable is not None and not is_usable(checkpoint):
                     raise TrainingError(f"{path} is of no use: not all ranks of the peer have it")
             except TrainingError as error:
@@ -255,9 +247,9 @@ class CheckpointFolder:
 
     def readable(self) -> Iterator[Checkpoint]:
         """Iterate over the readable checkpoints, the oldest first."""
-        for number, path in self._numbered():
+        for path in self.paths():
             try:
-                yield read_checkpoint(path, number)
+                yield read_checkpoint(path)
             except TrainingError as error:
                 _log.warning("%s", error)
 

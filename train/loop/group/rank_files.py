@@ -102,7 +102,7 @@ def _ranks(spread: Any) -> tuple[int, ...]:
 class RankFiles:
     """Checkpoints of one follower: the states of its registered objects, and its random streams.
 
-    They have the numbers and steps of the leader's checkpoints. *folder* is None without
+    They have the steps of the leader's checkpoints. *folder* is None without
     checkpoints, and on the leader, whose own checkpoints contain all of this.
     """
 
@@ -118,9 +118,9 @@ class RankFiles:
             self._registered[name] = each
             self._restore(name)
 
-    def save(self, place: tuple[int, int, bool]) -> None:
-        """Write checkpoint *number* at *steps*, and wait for it if the third of *place* is true."""
-        number, steps, waits = place
+    def save(self, place: tuple[int, bool]) -> None:
+        """Write the checkpoint of a step, and wait for it if the second of *place* is true."""
+        steps, waits = place
         if (folder := self._folder) is None:
             return
         kept: dict[str, Any] = {}
@@ -129,20 +129,21 @@ class RankFiles:
             kept[name], more = flatten_state(each.state_dict(), name)
             tensors |= more
         checkpoint = Checkpoint(head={"steps": steps, "kept": kept}, tensors=tensors)
-        self._writer.add("the checkpoint", lambda: folder.write(checkpoint, number))
+        self._writer.add("the checkpoint", lambda: folder.write(checkpoint))
         if waits:
             self._writer.wait()
 
-    def kept(self) -> dict[int, int]:
-        """Return the steps of each readable checkpoint, by its number."""
+    def kept(self) -> set[int]:
+        """Return the steps of all readable checkpoints."""
         if self._folder is None:
-            return {}
-        return {each.number: each.head["steps"] for each in self._folder.readable()}
+            return set()
+        return {each.head["steps"] for each in self._folder.readable()}
 
-    def load(self, number: int) -> None:
-        """Restore the checkpoint of this number, see `kept`."""
-        if self._folder is not None:
-            self._loaded = next(c for c in self._folder.readable() if c.number == number)
+    def load(self, steps: int) -> None:
+        """Restore the last checkpoint of these steps, see `kept`."""
+        for each in self._folder.readable() if self._folder is not None else ():
+            if each.head["steps"] == steps:
+                self._loaded = each
         for name in self._registered:
             self._restore(name)
 

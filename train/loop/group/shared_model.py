@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from ....gossip.errors import TrainingError
 from ....gossip.wire.formats import parse_wire
 from ...model import inner_module, is_plain, named_tensors
-from ...tensors.blocks import Given, copy_finite, is_finite_tensor, no_anchor, overflowing_sum
+from ...tensors.blocks import Given, is_finite_tensor, no_anchor, overflowing_sum
 from ...tensors.buffers import IDLE_S
 from ...tensors.layout import Bits, Layout, Plan, bits_of
 from ...tensors.shared_memory import Attachments, Segments
@@ -276,15 +276,11 @@ class Parts:
             if not pair.writes:
                 continue
             room, numbers = pair.whole(rooms), pair.part.reshape(-1)
-            is_direct = room.is_contiguous() and not numbers.is_cuda
             if run.wire:
-                made = room.view(-1) if is_direct else torch.empty_like(numbers, dtype=run.dtype)
+                made = torch.empty_like(numbers, dtype=run.dtype)
                 given = Given(self._base(pair, run), None, None)
                 is_finite &= halves.write([made], numbers, parse_wire(run.wire), given)
-                if not is_direct:
-                    room.copy_(made.view(room.shape), non_blocking=True)
-            elif is_direct:
-                is_finite &= copy_finite(room.view(-1), numbers)
+                room.copy_(made.view(room.shape), non_blocking=True)
             else:
                 room.copy_(pair.part, non_blocking=True)
                 looks.append((overflowing_sum(numbers), numbers))
