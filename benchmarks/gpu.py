@@ -18,11 +18,6 @@ __all__ = ["measure_copies", "measure_workers"]
 
 _FRACTION: Final = 0.25
 
-_NOTES: Final = {
-    "leaving": "copy_ to page-locked memory; ours copies aside first, and sums",
-    "mixing": "copy_ from page-locked memory; ours mixes what has arrived, too",
-}
-
 
 def measure_copies(
     device: str = "cuda", copies_mb: tuple[float, ...] = (44.0, 400.0), rounds: int = 7
@@ -42,21 +37,25 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     # Copied data stays unchanged: `out` and `room` receive what the plain ways write.
     out = numbers.clone()
     room = vector.memory.lend(host.numel()).view(torch.float32)
-    plain: Mapping[str, Callable[[], object]] = {
-        "leaving": lambda: room.copy_(numbers, non_blocking=True),
-        "mixing": lambda: out.copy_(host.view(torch.float32), non_blocking=True),
+    actions: Mapping[str, tuple[Callable[[], object], Callable[[], object], str]] = {
+        "leaving": (
+            vector.snapshot,
+            lambda: room.copy_(numbers, non_blocking=True),
+            "copy_ to page-locked memory; ours copies aside first, and sums",
+        ),
+        "mixing": (
+            lambda: vector.mix(host, _FRACTION),
+            lambda: out.copy_(host.view(torch.float32), non_blocking=True),
+            "copy_ from page-locked memory; ours mixes what has arrived, too",
+        ),
     }
-    ways: dict[str, Callable[[], list[float]]] = {
-        "leaving": lambda: timed(vector.snapshot),
-        "mixing": lambda: timed(lambda: (vector.mix(host, _FRACTION), settled(vector.flats[0]))),
-        **{f"{name}, plain": partial(_settle, copy, numbers) for name, copy in plain.items()},
-    }
-    found = alternate(ways, rounds)
-    for name, note in _NOTES.items():
+    for name, (ours, plain, note) in actions.items():
+        ways = {"ours": partial(_settle, ours, numbers), "plain": partial(_settle, plain, numbers)}
+        found = alternate(ways, rounds)
         yield Row(
             name=f"{size_mb:g} MB, {name}",
-            ours=rate_gb_s(host.numel(), found[name]),
-            reference=rate_gb_s(host.numel(), found[f"{name}, plain"]),
+            ours=rate_gb_s(host.numel(), found["ours"]),
+            reference=rate_gb_s(host.numel(), found["plain"]),
             unit="GB/s",
             note=note,
         )

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from statistics import mean, median
 from typing import Any, NamedTuple
 
@@ -17,37 +16,9 @@ from .. import rivals
 from ..harness import Result, Row, alternate
 from .processes import Flat, Pipe, admit, partner, settled
 
-__all__ = ["Burst", "measure_stall"]
+__all__ = ["measure_stall"]
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Burst:
-    """Some steps in a row."""
-
-    steps_s: list[float] = field(default_factory=list)
-    """Duration of each step."""
-    stalls_s: list[float] = field(default_factory=list)
-    """The part of each step that was gossip."""
-    exchanges: float = 0.0
-    """Half of the number of shares that were pushed or mixed."""
-
-    @property
-    def rate(self) -> float:
-        """Steps per second."""
-        return len(self.steps_s) / sum(self.steps_s)
-
-    def step(self, gossip: Callable[[], object] | None, step_s: float) -> None:
-        """Take one more step: a sleep, then gossip."""
-        start_s = time.perf_counter()
-        time.sleep(step_s)
-        worked_s = time.perf_counter()
-        if gossip is not None:
-            gossip()
-        end_s = time.perf_counter()
-        self.steps_s.append(end_s - start_s)
-        self.stalls_s.append(end_s - worked_s)
 
 
 def measure_stall(
@@ -95,6 +66,17 @@ def measure_stall(
     )
 
 
+class _Burst(NamedTuple):
+    """Some steps in a row."""
+
+    rate: float
+    """Steps per second."""
+    stalls_s: list[float]
+    """The part of each step that was gossip."""
+    exchanges: float = 0.0
+    """Half of the number of shares that were pushed or mixed."""
+
+
 class _Found(NamedTuple):
     """Results of one size and one probability."""
 
@@ -129,15 +111,14 @@ def _measure(
             peer.step()
             settled(model.flat)
 
-        def gossiping() -> list[Burst]:
+        def gossiping() -> list[_Burst]:
             before = shares()
             other.say(steps)
             burst = _train(gossip, step_s, steps)
             other.hear()
-            burst.exchanges = (shares() - before) / 2
-            return [burst]
+            return [burst._replace(exchanges=(shares() - before) / 2)]
 
-        ways = {"with": gossiping, "bare": lambda: [_train(None, step_s, steps)]}
+        ways = {"with": gossiping, "bare": lambda: [_train(lambda: None, step_s, steps)]}
         found = alternate(ways, rounds)
     name = f"{n_params / 1e6:g} M, p = {p:g}"
     rate, bare = (median(burst.rate for burst in found[way]) for way in ways)
@@ -148,11 +129,16 @@ def _measure(
     return _Found(name, rate, kept, stalls_s, sum(stalls_s) / max(1.0, exchanges))
 
 
-def _train(gossip: Callable[[], object] | None, step_s: float, steps: int) -> Burst:
-    burst = Burst()
+def _train(gossip: Callable[[], None], step_s: float, steps: int) -> _Burst:
+    """Take steps: a sleep, then gossip."""
+    stalls_s = []
+    start_s = time.perf_counter()
     for _ in range(steps):
-        burst.step(gossip, step_s)
-    return burst
+        time.sleep(step_s)
+        worked_s = time.perf_counter()
+        gossip()
+        stalls_s.append(time.perf_counter() - worked_s)
+    return _Burst(steps / (time.perf_counter() - start_s), stalls_s)
 
 
 def _serve(pipe: Pipe, address: str, n_params: int, p: float, step_s: float) -> None:

@@ -19,7 +19,6 @@ from rumor.train import Peer, PeerConfig
 
 from ..harness import Result, Row, alternate
 from .processes import Flat, Partner, Pipe, partners
-from .stall import Burst
 
 __all__ = ["measure_straggler"]
 
@@ -109,10 +108,13 @@ def _serve(
         while (asked := pipe.recv()) is not None:
             how, start_s, end_s = asked
             time.sleep(max(0.0, start_s - time.monotonic()))
-            burst = Burst()
+            steps, began_s = 0, time.monotonic()
             while time.monotonic() < end_s:
-                burst.step(peer.step if how == "gossip" else None, pace_s)
-            pipe.send(burst.rate)
+                time.sleep(pace_s)
+                if how == "gossip":
+                    peer.step()
+                steps += 1
+            pipe.send(steps / (time.monotonic() - began_s))
 
 
 class _First(nn.Module):
@@ -142,8 +144,7 @@ def _serve_ddp(
     while (asked := pipe.recv()) is not None:
         _, start_s, end_s = asked
         time.sleep(max(0.0, start_s - time.monotonic()))
-        steps = 0
-        began_s = time.monotonic()
+        steps, began_s = 0, time.monotonic()
         go_on = torch.ones(1)
         while go_on.item():
             time.sleep(pace_s)
