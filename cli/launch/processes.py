@@ -178,13 +178,11 @@ class ProcessGroup:
 
     def _in_sessions(self) -> list[str]:
         found = []
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            # A process may end between two lines.
+        for path in Path("/proc").glob("[0-9]*"):
+            # A process may end between two lines; the command line of a dead one is empty.
             with suppress(OSError):
-                # The name is in brackets, and may itself contain brackets and spaces.
-                before, _, after = path.read_text(errors="replace").rpartition(")")
-                state, _, _, session, *_ = after.split()
-                if state not in "ZX" and (id := self._sessions.get(int(session))):
-                    pid, _, name = before.partition(" (")
-                    found.append(f"{name} (process {pid}) of {id}")
+                id = self._sessions.get(os.getsid(int(path.name)))
+                if id is not None and (path / "cmdline").read_bytes():
+                    name = (path / "comm").read_text(errors="replace").strip()
+                    found.append(f"{name} (process {path.name}) of {id}")
         return found
