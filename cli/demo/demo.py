@@ -22,8 +22,7 @@ from ..launch.faults import FaultInjector
 from ..launch.folder import RunFolder
 from ..launch.monitor import Monitor
 from ..launch.processes import ProcessGroup
-from ..launch.supervisor import supervise
-from ..launch.swarm import conclude, noting
+from ..launch.swarm import conclude, noting, supervise
 from ..reports.console import plain_table, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import OutSettings

@@ -16,7 +16,7 @@ from rumor.cli.launch.config import PROGRAM, Place
 from rumor.cli.launch.display import Display
 from rumor.cli.launch.monitor import Monitor, PeerView, State
 from rumor.cli.launch.processes import ProcessGroup
-from rumor.cli.launch.supervisor import supervise
+from rumor.cli.launch.swarm import supervise
 
 from ...waiting import LIMIT_S, until
 from .fakes import FAKE_PEER, places_of
