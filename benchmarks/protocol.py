@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
 
 import msgpack
 
@@ -22,9 +23,8 @@ from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.gc import paused
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
-from rumor.topology.live import LiveTopology
 
-from .harness import Result, Row, medians, timed
+from .harness import Result, Row, alternate, medians, timed
 
 __all__ = ["measure_protocol"]
 
@@ -34,42 +34,35 @@ _log = logging.getLogger(__name__)
 _SCHEMA = Schema((TensorSpec("x", (1024,), "float32"),))
 _ANCHOR = bytes(16)
 _TOPOLOGY = "exponential"
-_GOSSIP_S = 1.0
 # Magic, version and checksum precede a header.
 _PREFIX_BYTES = 8
 
 
 def measure_protocol(
-    peers: tuple[int, ...] = (10, 100, 1000),
     workers: tuple[int, ...] = (100, 1000, 10_000),
     events: int = 6000,
     messages: int = 300,
     rounds: int = 5,
 ) -> Result:
-    """Measure the core's events per second, and the codec's microseconds per message.
-
-    Each of *peers* has a member table of its own; *workers* share one, as in simulations.
-    """
-    shared, own = _ways(workers, events, shared=True), _ways(peers, events, shared=False)
+    """Measure the core's events per second, and the codec's microseconds per message."""
     with paused():
-        rows = list(_next_to_first(shared, rounds))
+        rows = list(_deciding(workers, events, rounds))
     return Result(
         name="protocol",
         title="The protocol core in one process: no network, no values, no faults",
-        rows=(*rows, *_next_to_first(own, rounds), *_codec(messages, rounds)),
+        rows=(*rows, *_codec(messages, rounds)),
     )
 
 
 class _Swarm:
-    """Peers that know one another and push at every step, on a clock that moves on request only."""
+    """Peers with one view of all, as in simulations, that push at every step, in no time."""
 
-    def __init__(self, n: int, *, shared: bool) -> None:
-        self.now = 0.0
+    def __init__(self, n: int) -> None:
         self.events = 0
         """Number of calls of a protocol."""
         self._queue: deque[Envelope] = deque()
         ids = tuple(f"peer-{i:0{len(str(n - 1))}}" for i in range(n))
-        one, table = WorkerTopology(parse(_TOPOLOGY, n), ids), StaticMembership(ids)
+        topology, table = WorkerTopology(parse(_TOPOLOGY, n), ids), StaticMembership(ids)
         self._peers = {
             id: Protocol(
                 id=id,
@@ -77,51 +70,34 @@ class _Swarm:
                 schema=_SCHEMA,
                 anchor=_ANCHOR,
                 rule=GoSGD(1.0),
-                neighbors=one if shared else LiveTopology(_TOPOLOGY, 0),
+                neighbors=topology,
                 rng=partial(stream, 0, id),
-                config=ProtocolConfig(gossip_s=math.inf if shared else _GOSSIP_S, dead_s=math.inf),
+                config=ProtocolConfig(gossip_s=math.inf, dead_s=math.inf),
                 addresses=(f"tcp://{id}:7700",),
-                membership=table if shared else None,
+                membership=table,
             )
             for id in ids
         }
         for protocol in self._peers.values():
-            protocol.join(self.now)
-        if not shared:
-            self._introduce()
+            protocol.join(0.0)
 
     def step(self) -> None:
-        """Let every peer take a step in no time; messages arrive at once."""
+        """Let every peer take a step; messages arrive at once."""
         for protocol in self._peers.values():
-            self._carry_out(protocol, protocol.step(self.now))
+            self._carry_out(protocol, protocol.step(0.0))
             self._deliver()
 
-    def gossip(self) -> None:
-        """Let every peer exchange member tables with another."""
-        self.now += _GOSSIP_S
-        for protocol in self._peers.values():
-            self._carry_out(protocol, protocol.wake(self.now))
-        self._deliver()
-
-    def rate(self, act: Callable[[], None], times: int) -> list[float]:
-        """Return events per second while *act* is called several times."""
+    def rate(self, steps: int) -> list[float]:
+        """Return events per second."""
         before = self.events
-        taken_s = sum(timed(act, times))
+        taken_s = sum(timed(self.step, steps))
         return [(self.events - before) / taken_s]
-
-    def _introduce(self) -> None:
-        """Give every peer first-hand knowledge of all: tables would take minutes to spread."""
-        for source, entry in [(peer, peer.table.live()[0]) for peer in self._peers.values()]:
-            hello = Hello(members=(entry,), rooted=False, reply=False)
-            for id, protocol in self._peers.items():
-                if protocol is not source:
-                    protocol.receive(_envelope(source.account.id, id, hello), self.now)
 
     def _deliver(self) -> None:
         while self._queue:
             envelope = self._queue.popleft()
             protocol = self._peers[envelope.destination]
-            self._carry_out(protocol, protocol.receive(envelope, self.now))
+            self._carry_out(protocol, protocol.receive(envelope, 0.0))
 
     def _carry_out(self, protocol: Protocol, effects: Sequence[Effect | Event]) -> None:
         self.events += 1
@@ -130,41 +106,27 @@ class _Swarm:
                 case Send(envelope):
                     self._queue.append(envelope)
                 case Inspect(share):
-                    self._carry_out(protocol, protocol.inspected(share, self.now, finite=True))
+                    self._carry_out(protocol, protocol.inspected(share, 0.0, finite=True))
                 case _:
                     pass
 
 
-_Ways = dict[tuple[int, str], Callable[[], list[float]]]
-
-
-def _ways(sizes: Sequence[int], events: int, *, shared: bool) -> _Ways:
-    """Return events per second, by size of the swarm and action."""
-    ways: _Ways = {}
+def _deciding(sizes: Sequence[int], events: int, rounds: int) -> Iterator[Row]:
+    ways: dict[int, Callable[[], list[float]]] = {}
     for n in sizes:
-        what = "workers" if shared else "peers"
-        _log.info("making %d %s", n, what)
-        swarm = _Swarm(n, shared=shared)
+        _log.info("making %d workers", n)
+        swarm = _Swarm(n)
         # Until credit is used up for the first time, a peer has more work than ever after.
         swarm.step()
         swarm.step()
-        steps = max(1, events // (4 * n))
-        ways[n, f"{what}, pushing"] = partial(swarm.rate, swarm.step, steps)
-        if not shared:
-            # One exchange is n messages of n entries each: the largest swarm has one.
-            times = max(1, sizes[-1] // (10 * n))
-            ways[n, f"{what}, exchanging member tables"] = partial(swarm.rate, swarm.gossip, times)
-    return ways
-
-
-def _next_to_first(ways: _Ways, rounds: int) -> Iterator[Row]:
-    found = medians({f"{n:,} {what}": way for (n, what), way in ways.items()}, rounds)
-    first = min(n for n, _ in ways)
-    for n, what in ways:
+        ways[n] = partial(swarm.rate, max(1, events // (4 * n)))
+    found = {n: median(rates) for n, rates in alternate(ways, rounds).items()}
+    first = min(sizes)
+    for n in sizes:
         yield Row(
-            name=f"{n:,} {what}",
-            ours=found[f"{n:,} {what}"],
-            reference=found[f"{first:,} {what}"],
+            name=f"{n:,} workers, pushing",
+            ours=found[n],
+            reference=found[first],
             unit="events/s",
             note=f"the same with {first}",
         )

@@ -10,7 +10,7 @@ from benchmarks.harness import alternate
 __all__: list[str] = []
 
 TINY = {
-    "protocol": "--peers 3 6 --workers 4 8 --events 50 --messages 30 --rounds 1",
+    "protocol": "--workers 4 8 --events 50 --messages 30 --rounds 1",
     "exchange": "--sizes-mb 1.5 --ways float32 shared-memory --rounds 1",
     "stall": "--params 100000 --ps 1 --step-s 0.002 --steps 5 --rounds 1 --rival-rounds 0",
     "straggler": "--peers 2 --slowdown 2 --step-s 0.005 --n-params 1000 --burst-s 0.1 --rounds 1",
