@@ -43,9 +43,9 @@ from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
 from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
-from .batched.steppers.engines import alone
+from .batched.steppers.engines import Engine, alone
 from .batched.steppers.stepper import Failure
-from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
+from .batched.values import PreparedRun, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
 from .kernel.fast_path.choice import must_compile, takes_fast_path, verify_against_protocol
@@ -155,14 +155,13 @@ class Simulation:
         self.steps = config.steps or (None if ends else task.steps)
 
     @cached_property
-    def engine(self) -> ValuesEngine:
+    def engine(self) -> Engine:
         """How values are computed; the choice takes as long as some steps do."""
         return self._prepared.choose()
 
     @cached_property
     def _prepared(self) -> PreparedRun:
-        lasting = self._fault_plan is not None
-        return prepare(self.config, self._task, self.ids, lasting=lasting)
+        return prepare(self.config, self._task, self.ids)
 
     @cached_property
     def _is_fast(self) -> bool:
@@ -195,7 +194,7 @@ class Simulation:
     def cost(self) -> Cost | None:
         """Estimate time and memory by a trial, whose values are discarded; None without a model."""
         estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
-        values = self.engine.make(Threads(self._cores))
+        values = self._prepared.make(self.engine.name, Threads(self._cores))
         if isinstance(values, VectorRows):
             return None
         try:
@@ -256,7 +255,10 @@ class Simulation:
         """
         engine, started_s = self.engine, time.perf_counter()
         config, curves = self.config, Curves()
-        values = engine.make(Threads(self._cores, lambda: scheduler.is_ahead))
+        threads = Threads(self._cores, lambda: scheduler.is_ahead)
+        values = self._prepared.make(engine.name, threads)
+        if self._fault_plan is not None:
+            values.live_again()
         ending: Ending | None = None
         steps, time_s = 0, 0.0
 

@@ -161,7 +161,7 @@ class Swarm:
             )
             self._stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed)
             models = Models(matrix, self._stepper, task)
-            matrix.live_again(self._stepper)
+            models.live_again()
         machines = dict(machines_of(first, graph, seed, ids))
         # All later peers run on the first machine.
         if machines:

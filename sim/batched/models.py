@@ -59,6 +59,10 @@ class Models:
         if is_pair(task.test) and is_plain:
             self._test = tuple(side.to(rows.device) for side in task.test)
 
+    def live_again(self) -> None:
+        """Prepare for workers that crash and return; called before any training."""
+        self.rows.live_again(self.stepper.memory)
+
     def execute(self, levels: Iterable[Level]) -> None:
         """Execute levels in order: the steps of each, then its other operations.
 

@@ -5,7 +5,6 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from .steppers.engines import Engine, Workshop, choose
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
-    *("PreparedRun", "ValuesEngine", "check_memory", "find_task", "free_gib", "peak_rss_mib"),
+    *("PreparedRun", "check_memory", "find_task", "free_gib", "peak_rss_mib"),
     *("prepare", "with_test"),
 ]
 
@@ -126,13 +125,9 @@ def free_gib(device: torch.device = CPU) -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
 
 
-ValuesEngine = Engine[Callable[[Threads], Models | VectorRows]]
-"""Makes the values of a run, anew for every start."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """Data shared by all starts of a run."""
+    """What a run needs before its values are made."""
 
     schema: Schema
     anchor: bytes
@@ -143,31 +138,25 @@ class PreparedRun:
     """Samples per step of each worker; from the settings for tasks without a model."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """Factor of a learning rate, as in `FleetPlan`."""
-    choose: Callable[[], ValuesEngine]
+    choose: Callable[[], Engine]
+    """Chooses the engine, which takes as long as some steps."""
+    make: Callable[[str, Threads], Models | VectorRows]
+    """Makes the values for an engine."""
 
 
 def prepare(
-    config: SimulationConfig,
-    task: Task | VectorTask,
-    ids: Sequence[PeerId],
-    *,
-    lasting: bool = False,
+    config: SimulationConfig, task: Task | VectorTask, ids: Sequence[PeerId]
 ) -> PreparedRun:
-    """Build what all starts share, and check that it can run."""
+    """Build what a run needs, and check that it can run."""
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards)
     if not isinstance(task, VectorTask):
-        return _of_models(config, task, tuple(ids), rule, lasting=lasting)
-    return _of_vectors(config, task, tuple(ids), rule, lasting=lasting)
+        return _of_models(config, task, tuple(ids), rule)
+    return _of_vectors(config, task, tuple(ids), rule)
 
 
 def _of_vectors(
-    config: SimulationConfig,
-    task: VectorTask,
-    ids: tuple[PeerId, ...],
-    rule: Rule,
-    *,
-    lasting: bool,
+    config: SimulationConfig, task: VectorTask, ids: tuple[PeerId, ...], rule: Rule
 ) -> PreparedRun:
     if config.device not in ("cpu", "auto"):
         raise ConfigError(
@@ -188,8 +177,8 @@ def _of_vectors(
     if requirements.fixed_members:
         counts = "after the round"
 
-    def make(threads: Threads, *, lasting: bool) -> VectorRows:
-        rows = VectorRows(
+    def make(engine: str, threads: Threads) -> VectorRows:
+        return VectorRows(
             *(task, ids, config.seed, rule.registers),
             counts=counts,
             shards=config.shards,
@@ -197,24 +186,20 @@ def _of_vectors(
             threads=threads,
             lr=config.lr,
         )
-        if lasting:
-            rows.live_again()
-        return rows
 
-    rows = make(ONE_CORE, lasting=False)
+    rows = make(VectorRows.name, ONE_CORE)
     return PreparedRun(
         schema=rows.schema,
         anchor=rows.anchor,
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
-        choose=lambda: Engine(
-            VectorRows.name, partial(make, lasting=lasting), "the task has no model"
-        ),
+        choose=lambda: Engine(VectorRows.name, "the task has no model"),
+        make=make,
     )
 
 
 def _of_models(
-    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, *, lasting: bool
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule
 ) -> PreparedRun:
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
@@ -247,29 +232,21 @@ def _of_models(
         seed=config.seed,
     )
 
-    def choose_engine() -> ValuesEngine:
-        choice = choose(config.engine, workshop)
-
-        def make(threads: Threads) -> Models:
-            rows = ParameterMatrix(
-                deep_copy(module),
-                len(ids),
-                rule.registers,
-                shards=config.shards,
-                scattered=requirements_of(rule).scattered,
-                ids=ids,
-                seed=config.seed,
-                device=device,
-                # A device runs what one thread submits.
-                threads=threads if device == CPU else ONE_CORE,
-            )
-            stepper = choice.make(rows)
-            models = Models(rows, stepper, task, workers_tested=config.workers_tested)
-            if lasting:
-                rows.live_again(models.stepper.memory)
-            return models
-
-        return Engine(choice.name, make, choice.why)
+    def make(engine: str, threads: Threads) -> Models:
+        rows = ParameterMatrix(
+            deep_copy(module),
+            len(ids),
+            rule.registers,
+            shards=config.shards,
+            scattered=requirements_of(rule).scattered,
+            ids=ids,
+            seed=config.seed,
+            device=device,
+            # A device runs what one thread submits.
+            threads=threads if device == CPU else ONE_CORE,
+        )
+        stepper = workshop.stepper(engine, rows)
+        return Models(rows, stepper, task, workers_tested=config.workers_tested)
 
     return PreparedRun(
         schema=schema,
@@ -277,7 +254,8 @@ def _of_models(
         memory_gib=memory_gib,
         samples=tuple(workshop.batches.sizes(np.arange(len(ids))).tolist()),
         lr_factor=_lr_factor(config, task),
-        choose=choose_engine,
+        choose=lambda: choose(config.engine, workshop),
+        make=make,
     )
 
 

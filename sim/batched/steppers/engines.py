@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from .stacked import Gradient, Group, StackedStepper, why_not_stacked
 from .stepper import Stepper
 from .vmapped import VmapGradient
 
-__all__ = ["Engine", "Way", "Workshop", "alone", "choose"]
+__all__ = ["Engine", "Workshop", "alone", "choose"]
 
 # A larger model keeps a core busy by itself.
 _NUMBERS_MAX: Final = 1 << 20
@@ -31,13 +31,6 @@ _NUMBERS_MAX: Final = 1 << 20
 # Maximum difference of gradients from the loop's, as a fraction of their norm: rounding makes a
 # hundredth of this.
 _TOLERANCE: Final = 1e-3
-
-Way = Callable[[ParameterMatrix], Stepper]
-"""Makes the stepper of these rows."""
-
-_Make = TypeVar("_Make", bound=Callable[..., object])
-
-StackedWay = Callable[[ParameterMatrix], StackedStepper]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,51 +45,50 @@ class Workshop:
     ids: tuple[PeerId, ...]
     seed: int
 
-    def loop(self, rows: ParameterMatrix) -> LoopStepper:
-        """Make a stepper that takes one step after another."""
-        return LoopStepper(rows, self.task, self.batches, self.lr, self.ids, self.seed)
+    def stacked(self, engine: str, rows: ParameterMatrix) -> StackedStepper:
+        """Make a stepper that takes many steps at once.
 
-    def dense(self, rows: ParameterMatrix) -> StackedStepper:
-        """Make a stepper that takes many steps at once, of multilayer perceptrons."""
-        gradient = DenseGradient(rows, self.task)
+        Raises:
+            ConfigError: It cannot take this model or task.
+        """
+        gradient: Gradient
+        if engine == "dense":
+            gradient = DenseGradient(rows, self.task)
+        else:
+            gradient = VmapGradient(rows, self.task, self.ids, self.seed)
         return StackedStepper(rows, self.task, self.batches, self.lr, gradient)
 
-    def vmap(self, rows: ParameterMatrix) -> StackedStepper:
-        """Make a stepper that takes many steps at once, of any model that only uses tensors."""
-        gradient = VmapGradient(rows, self.task, self.ids, self.seed)
-        return StackedStepper(rows, self.task, self.batches, self.lr, gradient)
+    def stepper(self, engine: str, rows: ParameterMatrix) -> Stepper:
+        """Make the stepper of these rows."""
+        if engine == "loop":
+            return LoopStepper(rows, self.task, self.batches, self.lr, self.ids, self.seed)
+        return self.stacked(engine, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class Engine(Generic[_Make]):
-    """How steps are computed, the factory of their stepper, and the reason of the choice."""
+class Engine(NamedTuple):
+    """How steps are computed, and the reason of the choice."""
 
     name: str
-    make: _Make
     why: str
 
 
-def choose(engine: str, workshop: Workshop) -> Engine[Way]:
+def choose(engine: str, workshop: Workshop) -> Engine:
     """Return the requested engine, or the one for models of this kind."""
     # The choice does not depend on timing, so that the same settings have the same digest.
-    ways: dict[str, StackedWay] = {"dense": workshop.dense, "vmap": workshop.vmap}
-    loop: Engine[Way] = Engine("loop", workshop.loop, "asked for")
-    if engine == "loop":
-        return loop
-    if engine in ways:
-        if why := _why_not(workshop, ways[engine]):
+    if engine != "auto":
+        if engine != "loop" and (why := _why_not(workshop, engine)):
             raise ConfigError(
                 f"engine {engine} cannot take the task {workshop.task.name}: {why}. "
                 "Leave engine out, or take loop"
             )
-        return Engine(engine, ways[engine], "asked for")
+        return Engine(engine, "asked for")
     if why := _why_one_by_one(workshop):
-        return replace(loop, why=why)
-    if not _why_not(workshop, workshop.dense):
-        return Engine("dense", workshop.dense, "a multilayer perceptron")
-    if why := _why_not(workshop, workshop.vmap):
-        return replace(loop, why=f"steps cannot be taken at once: {why}")
-    return Engine("vmap", workshop.vmap, "its steps can be taken at once")
+        return Engine("loop", why)
+    if not _why_not(workshop, "dense"):
+        return Engine("dense", "a multilayer perceptron")
+    if why := _why_not(workshop, "vmap"):
+        return Engine("loop", f"steps cannot be taken at once: {why}")
+    return Engine("vmap", "its steps can be taken at once")
 
 
 def _why_one_by_one(workshop: Workshop) -> str:
@@ -114,13 +106,13 @@ def _why_one_by_one(workshop: Workshop) -> str:
     return ""
 
 
-def _why_not(workshop: Workshop, way: StackedWay) -> str:
+def _why_not(workshop: Workshop, engine: str) -> str:
     """Return why an engine cannot take the steps of this task, or ""."""
     rows = workshop.make_rows(1)
     if why := why_not_stacked(rows, workshop.task):
         return why
     try:
-        return _why_otherwise(workshop, way(rows).gradient)
+        return _why_otherwise(workshop, workshop.stacked(engine, rows).gradient)
     except ConfigError as error:
         return str(error)
     except Exception as error:  # a user's model may raise anything on several workers' values

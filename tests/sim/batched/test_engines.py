@@ -18,7 +18,7 @@ from rumor.sim import simulate
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.cores import Threads
 from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.steppers.engines import Way, Workshop, choose
+from rumor.sim.batched.steppers.engines import Workshop, choose
 from rumor.sim.kernel.program import Level
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.partition import split
@@ -73,11 +73,11 @@ Failed = list[tuple[int, int]]
 
 
 def steps(
-    shop: Workshop, way: Way, count: int = 4, failed: Failed | None = None, groups: int = 2
+    shop: Workshop, engine: str, count: int = 4, failed: Failed | None = None, groups: int = 2
 ) -> ParameterMatrix:
     """Let every worker take *count* steps, in groups that change from step to step."""
     rows = shop.make_rows(len(shop.ids))
-    stepper = way(rows)
+    stepper = shop.stepper(engine, rows)
     found: Failed = [] if failed is None else failed
     for step in range(count):
         for part in range(groups):
@@ -269,8 +269,8 @@ def test_after_a_hundred_steps_parameters_match_the_loop_up_to_rounding(
 ) -> None:
     # Rounding grows with the learning rate, and 100 steps at 0.1 are a long time.
     shop = workshop(CASES[name].task(dtype, lr=0.02), n=3)
-    ours = steps(shop, getattr(shop, stacked(CASES[name])), 100)
-    assert difference(ours, steps(shop, shop.loop, 100)) < most
+    ours = steps(shop, stacked(CASES[name]), 100)
+    assert difference(ours, steps(shop, "loop", 100)) < most
     assert len(set(ours.x[0][:, 0].tolist())) == 3
 
 
@@ -281,10 +281,10 @@ def test_groups_and_number_of_threads_change_no_bit(name: str) -> None:
     small = case.task(optimizer=lambda p, lr: Adam(p, lr=lr / 10))
     plain = workshop(small, n=39)
     way = stacked(case)
-    expected = steps(plain, getattr(plain, way), 3, groups=1)
+    expected = steps(plain, way, 3, groups=1)
     for groups, threads in ((1, 3), (2, 1), (13, 2), (39, 1)):
         shop = workshop(small, n=39, threads=threads)
-        check_same(steps(shop, getattr(shop, way), 3, groups=groups), expected)
+        check_same(steps(shop, way, 3, groups=groups), expected)
 
 
 class Products(TorchDispatchMode):
@@ -307,7 +307,7 @@ def test_matrices_of_all_workers_have_the_same_offset_in_a_cache_line(name: str)
     # On some processors the offset affects rounding, so results would depend on the group.
     shop = workshop(CASES[name].task(), n=5)
     with Products() as products:
-        steps(shop, shop.vmap, 1)
+        steps(shop, "vmap", 1)
     assert products.offsets == {0}
 
 
@@ -332,7 +332,7 @@ OPTIMIZERS: dict[str, Callable[[Any, float], Optimizer]] = {
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_steps_of_each_optimizer_match_the_loop_up_to_rounding(optimizer: str) -> None:
     shop = workshop(CASES["batch norm"].task(torch.float64, optimizer=OPTIMIZERS[optimizer]))
-    assert difference(steps(shop, shop.vmap, 20), steps(shop, shop.loop, 20)) < 1e-9
+    assert difference(steps(shop, "vmap", 20), steps(shop, "loop", 20)) < 1e-9
 
 
 @pytest.mark.extended
@@ -382,7 +382,7 @@ def test_batches_of_many_workers_match_their_samplers() -> None:
 def test_batches_of_different_sizes_are_computed_separately() -> None:
     shop = workshop(task(batch_size=80), n=7, partition="iid")
     assert len(set(shop.batches.sizes(np.arange(7)).tolist())) == 2
-    assert difference(steps(shop, shop.dense), steps(shop, shop.loop)) < 1e-5
+    assert difference(steps(shop, "dense"), steps(shop, "loop")) < 1e-5
 
 
 def test_dropout_keeps_half_of_the_values_and_doubles_them() -> None:
@@ -398,7 +398,7 @@ def test_dropout_keeps_half_of_the_values_and_doubles_them() -> None:
 
     small = task(Left, loss=lambda outputs, targets: outputs, lr=1.0, batch_size=1)
     shop = workshop(small, n=6)
-    found = steps(shop, shop.vmap, 1).x[0][:, 0]
+    found = steps(shop, "vmap", 1).x[0][:, 0]
     assert (found + 1).abs().max() < 0.1
     assert len(set(found.tolist())) == 6
 
@@ -570,7 +570,7 @@ def test_tasks_that_cannot_be_batched_use_the_loop_and_vmap_refuses_them(
 ) -> None:
     shop = workshop(task(**changes))
     choice = choose("auto", shop)
-    assert choice.make == shop.loop
+    assert choice.name == "loop"
     assert why in choice.why
     with pytest.raises(ConfigError, match=r"engine vmap cannot take the task small: .*"):
         choose("vmap", shop)
@@ -580,8 +580,8 @@ def test_the_loop_calls_parameter_hooks_with_any_number_of_threads() -> None:
     model = lambda: hooked("parameter")  # noqa: E731
     ones, more = (workshop(task(model, lr=5.0), threads=threads) for threads in (1, 2))
     plain = workshop(task(lambda: nn.Linear(64, 10), lr=5.0))
-    check_same(steps(ones, ones.loop), steps(more, more.loop))
-    assert difference(steps(ones, ones.loop), steps(plain, plain.loop)) > 1e-3
+    check_same(steps(ones, "loop"), steps(more, "loop"))
+    assert difference(steps(ones, "loop"), steps(plain, "loop")) > 1e-3
 
 
 def test_changing_an_attribute_in_a_later_step_is_an_error() -> None:
@@ -597,13 +597,13 @@ def test_changing_an_attribute_in_a_later_step_is_an_error() -> None:
     shop = workshop(task(lambda: Late(64, 10)))
     assert choose("auto", shop).name == "vmap"
     with pytest.raises(ConfigError, match="take engine loop"):
-        steps(shop, shop.vmap, 9)
+        steps(shop, "vmap", 9)
 
 
-def first_failed(shop: Workshop, way: Way, count: int) -> tuple[int, int]:
+def first_failed(shop: Workshop, engine: str, count: int) -> tuple[int, int]:
     """Return the first step of *count* whose values are not finite, and its worker."""
     failed: Failed = []
-    steps(shop, way, count, failed)
+    steps(shop, engine, count, failed)
     return min(failed)
 
 
@@ -619,7 +619,7 @@ def test_a_step_with_non_finite_results_is_found(name: str) -> None:
         for step in range(50)
         if 17 in shop.batches.indices(np.array([worker]), np.array([step]))[0]
     )
-    assert first_failed(shop, getattr(shop, name), 50) == hit
+    assert first_failed(shop, name, 50) == hit
 
 
 @pytest.mark.extended
@@ -629,7 +629,7 @@ def test_a_running_mean_that_becomes_infinite_is_found() -> None:
     vast[17] *= 1e30
     case = Case(lambda: classifier(nn.BatchNorm1d(64), nn.Linear(64, 10)), vast, batch=8)
     shop = workshop(case.task(), n=4)
-    assert first_failed(shop, shop.vmap, 50) == first_failed(shop, shop.loop, 50)
+    assert first_failed(shop, "vmap", 50) == first_failed(shop, "loop", 50)
 
 
 @pytest.mark.parametrize(
@@ -644,4 +644,4 @@ def test_a_diverging_worker_stops_where_the_loop_stops_it(
     optimizer: Callable[[Any, float], Optimizer], scale: float
 ) -> None:
     shop = workshop(task(train=(VECTORS * scale, CLASSES), optimizer=optimizer))
-    assert first_failed(shop, shop.loop, 4) == first_failed(shop, shop.dense, 4)
+    assert first_failed(shop, "loop", 4) == first_failed(shop, "dense", 4)
