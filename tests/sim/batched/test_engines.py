@@ -440,7 +440,7 @@ def frozen() -> nn.Module:
         ({"train": (VECTORS, CLASSES % 2 - 1)}, "not classes"),
         ({"train": (VECTORS, torch.ones(300, 10))}, "fails"),
         ({"model": lambda: nn.Linear(64, 9)}, "not classes"),
-        ({"model": lambda: nn.Linear(32, 9)}, "fails"),
+        ({"model": lambda: nn.Linear(32, 10)}, "fails"),
         ({"train": (VECTORS[:, None], CLASSES)}, "fails"),
         ({"train": (VECTORS, NUMBERS), "loss": functional.mse_loss}, "fails"),
     ],
