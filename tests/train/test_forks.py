@@ -69,7 +69,7 @@ if __name__ == "__main__":
         child.join()
         assert child.exitcode in (7, -signal.SIGUSR1), child.exitcode
         before = files()
-        with peer._runtime._lock:  # as if the network thread had it
+        with peer._runtime.lock:  # as if the network thread had it
             pid = os.fork()
             if pid == 0:
                 try:

@@ -205,14 +205,14 @@ def test_an_error_on_closing_the_ledger_is_reported(
 ) -> None:
     with Peer(linear(0.0), settings("a", out=tmp_path)) as peer:
         runtime = peer._running()
-        assert runtime._ledger is not None
-        close = runtime._ledger.close
+        assert runtime.ledger is not None
+        close = runtime.ledger.close
 
         def fail() -> None:
             close()  # otherwise the open file raises a warning in a later test
             raise OSError("no such device")
 
-        runtime._ledger.close = fail
+        runtime.ledger.close = fail
         runtime.require_sound()
     assert "the network thread failed" in caplog.text
     for _ in range(2):

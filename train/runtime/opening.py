@@ -144,18 +144,19 @@ def open_runtime(
             attachments=Attachments() if host else None,
             centers=centers,
         )
+        desk = StatusDesk(_settings(config, rule), events, stats, ModelSample(vector.flats))
         runtime = PeerRuntime(
-            protocol,
-            transport,
-            store,
-            vector,
-            lock,
+            protocol=protocol,
+            lock=lock,
+            transport=transport,
+            store=store,
+            vector=vector,
             addresses=addresses,
             counters=counters,
             events=events,
             ledger=ledger,
             journal=journal,
-            desk=StatusDesk(_settings(config, rule), events, stats, ModelSample(vector.flats)),
+            desk=desk,
             obeys_stops=config.remote_stop,
         )
     except BaseException:
@@ -171,14 +172,8 @@ def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
     if not later or vector.anchor_flats is not None:
         return vector.anchor()
     # A protocol has reference cycles, so it must not keep a vector alive.
-    weak = weakref.ref(vector)
-
-    def anchor() -> bytes:
-        found = weak()
-        assert found is not None, "the peer is gone"
-        return found.anchor()
-
-    return anchor
+    proxy: Vector = weakref.proxy(vector)
+    return lambda: proxy.anchor()
 
 
 def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:

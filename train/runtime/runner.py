@@ -40,7 +40,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
@@ -146,61 +146,45 @@ _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False, kw_only=True)
 class PeerRuntime:
-    """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
+    """Runs the protocol of one incarnation of a peer over real sockets and a real vector."""
 
-    Args:
-        transport: Belongs to the network thread once that has started.
-        lock: Held while the protocol is called or read.
-        obeys_stops: True if the peer obeys `rumor stop`.
-    """
+    protocol: Protocol
+    lock: threading.Lock
+    """Held while the protocol is called or read."""
+    transport: Transport
+    """Belongs to the network thread once that has started."""
+    store: TensorStore
+    vector: Vector
+    addresses: tuple[str, ...]
+    """Addresses where others reach it; empty for a peer that only dials out."""
+    counters: Counters
+    events: Events
+    ledger: LedgerFile | None
+    journal: Journal | None
+    desk: StatusDesk | None
+    obeys_stops: bool
+    """True if the peer obeys `rumor stop`."""
+    ended_by: str = ""
+    """Id of the peer that has ended this peer's training, under a rule that allows it."""
+    refusal: PeerRefused | None = None
+    """The last refusal by a peer of another swarm or model."""
+    outlived: Incarnation | None = None
+    """A later incarnation of this peer that others know."""
+    reads: PeerId = ""
+    """The member whose model is being read; empty without one."""
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        transport: Transport,
-        store: TensorStore,
-        vector: Vector,
-        lock: threading.Lock,
-        *,
-        addresses: tuple[str, ...],
-        counters: Counters,
-        events: Events,
-        ledger: LedgerFile | None,
-        journal: Journal | None,
-        desk: StatusDesk,
-        obeys_stops: bool,
-    ) -> None:
-        self.protocol = protocol
-        self.addresses = addresses
-        """Addresses where others reach it; empty for a peer that only dials out."""
-        self.journal = journal
-        self.counters = counters
-        self.vector = vector
-        self.ended_by = ""
-        """Id of the peer that has ended this peer's training, under a rule that allows it."""
-        self.refusal: PeerRefused | None = None
-        """The last refusal by a peer of another swarm or model."""
-        self.outlived: Incarnation | None = None
-        """A later incarnation of this peer that others know."""
-        self._met: set[tuple[PeerId, Incarnation]] = set()
-        self.transport = transport
-        self.store = store
-        self._ledger = ledger
-        self._events = events
-        self._desk: StatusDesk | None = desk
-        self._model_copy = ModelCopy(store)
-        self.reads: PeerId = ""
-        """The member whose model is being read; empty without one."""
+    def __post_init__(self) -> None:
         self.excerpts: SimpleQueue[tuple[Envelope, Excerpt, Buffer]] = SimpleQueue()
-        """Its answers, with their frames."""
-        self._obeys_stops = obeys_stops
-        self._lock = lock
+        """Answers of the member that is being read, with their frames."""
+        self._met: set[tuple[PeerId, Incarnation]] = set()
+        self._model_copy = ModelCopy(self.store)
         # Held by the network thread from an event until all its effects are executed.
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
-        self.queue = SendQueue(transport, store, counters)
+        self.queue = SendQueue(self.transport, self.store, self.counters)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
@@ -246,7 +230,7 @@ class PeerRuntime:
         with ExitStack() as closing:
             # Last, as buffers of shares in flight are returned until then.
             closing.callback(self.vector.memory.free_idle, 0.0)
-            closing.callback(self._events.close)
+            closing.callback(self.events.close)
             if (journal := self.journal) is not None:
                 # The journal is known to be whole only after the network thread has ended.
                 closing.callback(lambda: journal.close(whole=self.is_sound))
@@ -270,12 +254,12 @@ class PeerRuntime:
             # Frames in its traceback would keep everything of the peer alive.
             kind = TrainingError if isinstance(failure, TrainingError) else TransportError
             self._failure = kind(str(failure))
-        self._desk = None  # it refers to the peer, which refers to this runtime
+        self.desk = None  # it refers to the peer, which refers to this runtime
         self.store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
         """Return *glance* of the protocol, called under its lock."""
-        with self._lock:
+        with self.lock:
             return glance(self.protocol)
 
     def call(self, method: str, **arguments: Any) -> bool:
@@ -361,7 +345,7 @@ class PeerRuntime:
     def _decide(self, method: str, header: Buffer = b"", **arguments: Any) -> list[Effect | Event]:
         """Call the protocol, with *header* as received with an ``envelope``."""
         # Calls, and entries in journal and ledger, have one order.
-        with self._lock:
+        with self.lock:
             self.require_sound()
             try:
                 # A frame belongs to a share that was counted when it was accepted.
@@ -392,8 +376,8 @@ class PeerRuntime:
             self.journal.flush()
         for effect in effects:
             self.counters.count(effect)
-            if isinstance(effect, Entry) and self._ledger is not None:
-                self._ledger.write(effect)
+            if isinstance(effect, Entry) and self.ledger is not None:
+                self.ledger.write(effect)
         return effects
 
     def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
@@ -467,7 +451,7 @@ class PeerRuntime:
         self.transport.wake()
 
     def _hear(self, event: Event) -> None:
-        self._events.tell(event)
+        self.events.tell(event)
         match event:
             case PeerRefused():
                 self.refusal = event
@@ -493,7 +477,7 @@ class PeerRuntime:
         self._met |= {(member.id, member.incarnation) for member in known}
 
     def _run(self) -> None:
-        ledger = self._ledger
+        ledger = self.ledger
         # A ledger is closed whatever becomes of the sockets.
         closing = (lambda: ledger.close(),) if ledger is not None else ()
         for act in (self._serve, self._ready.set, self.transport.close, *closing):
@@ -532,7 +516,7 @@ class PeerRuntime:
             _log.warning("%s is no longer admitted: its key was revoked", peer)
             yield peer, None
         if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
-            for peer, incarnation in self._events.take_deaths():
+            for peer, incarnation in self.events.take_deaths():
                 _log.warning("%s has died: its process has ended", peer)
                 yield peer, incarnation
 
@@ -543,7 +527,7 @@ class PeerRuntime:
         if member is None or (last and member.incarnation > last):
             return
         if last is not None:
-            self._events.mark_dead(peer)
+            self.events.mark_dead(peer)
         # A LEAVE in the peer's name is in the journal like any message, so that it is replayed.
         life = peer, member.incarnation
         farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))
@@ -574,9 +558,9 @@ class PeerRuntime:
             if life[0] == own[0] and isinstance(body, Hello):
                 self._meet_namesake(envelope, body, received)
             if isinstance(body, Inquire | Status | Fetch | Excerpt):
-                if isinstance(body, Inquire) and self._desk is not None:
+                if isinstance(body, Inquire) and self.desk is not None:
                     awaits = self._awaited if self._is_waiting else ()
-                    self._reply(envelope, received, self._desk.answer(body, self.look, awaits))
+                    self._reply(envelope, received, self.desk.answer(body, self.look, awaits))
                 elif isinstance(body, Fetch) and envelope.shard < self.store.schema.shards:
                     self._show_model(envelope, body, received)
                 elif isinstance(body, Excerpt) and self.reads == envelope.source:
@@ -614,7 +598,7 @@ class PeerRuntime:
             if self.look(lambda protocol: protocol.phase) <= Phase.JOINING:
                 self._hear(refused)
         elif life > self.protocol.account.life:
-            self._events.tell(refused)
+            self.events.tell(refused)
             if hello.reply:
                 me = self.look(lambda protocol: protocol.table.me)
                 self._reply(envelope, received, Hello(members=(me,), rooted=False, reply=False))
@@ -644,7 +628,7 @@ class PeerRuntime:
 
     def _why_not(self, envelope: Envelope, stop: Stop) -> str:
         """Return the reason to refuse a request to stop; empty if it is obeyed."""
-        if not self._obeys_stops:
+        if not self.obeys_stops:
             return "it takes no requests to stop (remote_stop=False)"
         keyring = self.transport.keyring
         if keyring is None or is_stop_signed(keyring.roster.signs, envelope.swarm, stop):

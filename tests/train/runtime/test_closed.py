@@ -41,7 +41,7 @@ def references_to(peer: Peer) -> list[weakref.ref[Any]]:
     """References to the large objects of a peer, and to their owners."""
     runtime = peer._running()
     vector, store = peer._vector, runtime.store
-    objects = (peer, runtime, runtime._desk, store, vector, vector.memory)
+    objects = (peer, runtime, runtime.desk, store, vector, vector.memory)
     return [weakref.ref(each) for each in objects]
 
 

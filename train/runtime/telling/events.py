@@ -6,9 +6,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, TypeGuard
 
 from ....gossip.effects.effects import Effect
 from ....gossip.effects.events import (
@@ -27,9 +27,10 @@ from ....gossip.effects.events import (
 )
 from ....gossip.errors import TrainingError
 from ....gossip.types import Incarnation, PeerId
+from ....gossip.wire.messages import EVENTS_TOLD_MAX, EventNote
 from ...storage.jsonl import JsonlLog, Tail
 
-__all__ = ["Events", "Noted", "is_told", "note_death"]
+__all__ = ["Events", "is_told", "note_death"]
 
 _log = logging.getLogger("rumor")
 
@@ -72,17 +73,6 @@ def is_told(effect: Effect | Event) -> TypeGuard[Event]:
     return type(effect) in _TOLD
 
 
-class Noted(NamedTuple):
-    """A remembered event."""
-
-    number: int
-    """Number of the event, from 1."""
-    event: str
-    peer: PeerId
-    """The peer that it concerns; empty for this peer."""
-    at_s: float
-
-
 def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
     """Notify the peer of a folder that the process of an incarnation of another one has ended."""
     with open(folder / _DEATHS, "a") as file:
@@ -99,7 +89,8 @@ class Events:
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
         self._refused: set[Event] = set()
-        self._kept: deque[Noted] = deque(maxlen=_KEPT_MAX)
+        # With the time of each.
+        self._kept: deque[tuple[float, EventNote]] = deque(maxlen=_KEPT_MAX)
         self._noted = 0
         self._suspected: set[PeerId] = set()
         self._dead: set[PeerId] = set()
@@ -116,11 +107,16 @@ class Events:
         if name:
             self._note(name, getattr(event, "donor", getattr(event, "peer", None)))
 
-    def since(self, number: int, count_max: int) -> list[Noted]:
-        """Return at most *count_max* events after *number*, or the latest ones if it is 0."""
+    def since(self, number: int, now: float) -> tuple[EventNote, ...]:
+        """Return the events after *number* that an answer has room for, or the latest ones if it
+        is 0."""
         with self._lock:
-            later = [noted for noted in self._kept if noted.number > number]
-        return later[:count_max] if number else later[-count_max:]
+            later = [
+                replace(note, ago_s=max(0.0, now - at_s))
+                for at_s, note in self._kept
+                if note.number > number
+            ]
+        return tuple(later[:EVENTS_TOLD_MAX] if number else later[-EVENTS_TOLD_MAX:])
 
     def doubted(self) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
         """Return the suspected peers, and those whose process has ended, as their launcher said.
@@ -157,7 +153,8 @@ class Events:
             if event == "left" and peer in self._dead:
                 row["event"] = event = "died"
             self._noted += 1
-            self._kept.append(Noted(self._noted, event, peer or "", time.monotonic()))
+            note = EventNote(number=self._noted, event=event, peer=peer or "", ago_s=0.0)
+            self._kept.append((time.monotonic(), note))
             if event == "suspected":
                 self._suspected.add(peer or "")
             elif event in _HEARD_OR_GONE:

@@ -13,11 +13,9 @@ from typing import Final
 from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import PeerId
 from ....gossip.wire.messages import (
-    EVENTS_TOLD_MAX,
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
-    EventNote,
     Inquire,
     LinkStatus,
     Member,
@@ -64,7 +62,7 @@ class StatusDesk:
         # Outside the lock, as a loss and a sample may have to come from a device.
         stats, sample, now = self._stats(), self._sample(), self._clock()
         figures = ((name, metric.get(stats)) for name, metric in METRICS.items())
-        events = self._events.since(question.events_after, EVENTS_TOLD_MAX)
+        events = self._events.since(question.events_after, now)
 
         def glance(protocol: Protocol) -> Status:
             members, more = self._members(question, protocol)
@@ -80,15 +78,7 @@ class StatusDesk:
                 ),
                 settings=self._settings,
                 awaits=tuple(awaits)[:NAMED_MAX],
-                events=tuple(
-                    EventNote(
-                        number=each.number,
-                        event=each.event,
-                        peer=each.peer,
-                        ago_s=max(0.0, now - each.at_s),
-                    )
-                    for each in events
-                ),
+                events=events,
                 sample=sample,
                 links=tuple(_links(stats.counters, protocol)),
                 members=members,
