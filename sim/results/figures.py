@@ -28,6 +28,10 @@ _WORLD = (
 )
 
 
+# Settings of shares that are told unless they have these values.
+_SHARES = {"wire": NATIVE, "shards": 1, "shards_per_push": 1, "push_mbit": None}
+
+
 def describe(settings: Mapping[str, Any]) -> str:
     """Describe the task, the number of workers, and how they exchange, from a run's summary or the
     fields of its configuration.
@@ -36,7 +40,7 @@ def describe(settings: Mapping[str, Any]) -> str:
     'digits on 8 workers, ring, gosgd:p=0.5'
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
     ...           "wire": "int8", "shards": 4})
-    'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
+    'digits on 8 workers, ring, sgp, wire int8, shards 4'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
@@ -45,7 +49,10 @@ def describe(settings: Mapping[str, Any]) -> str:
     if ":" not in rule and settings.get("p") is not None:
         rule += f":p={settings['p']:g}"
     parts = [f"{settings['task']} on {several}", settings["topology"], rule]
-    return ", ".join([*parts, *_shares(settings)])
+    parts += [
+        f"{k} {settings[k]}" for k, usual in _SHARES.items() if settings.get(k, usual) != usual
+    ]
+    return ", ".join(parts)
 
 
 def describe_world(settings: Mapping[str, Any]) -> str:
@@ -64,17 +71,6 @@ def describe_world(settings: Mapping[str, Any]) -> str:
         several = "1 fault" if faults == 1 else f"{faults:,} faults"
         parts.append(f"{several}, timing {settings.get('timing')}")
     return ", ".join(parts)
-
-
-def _shares(settings: Mapping[str, Any]) -> list[str]:
-    """Describe unusual settings of the shares, if any."""
-    parts = []
-    if settings.get("wire", NATIVE) != NATIVE:
-        parts.append(settings["wire"])
-    if settings.get("shards", 1) > 1:
-        per_push = settings.get("shards_per_push", 1)
-        parts.append(f"{per_push} of {settings['shards']} shards a push")
-    return parts
 
 
 class Row(NamedTuple):

@@ -185,19 +185,17 @@ def advise(
             best = candidates[compare(results).rows[0].label]
             more = [replace(best, **cast(Any, {factor: value})) for value in values]
             candidates |= {str(each): each for each in more}
-        left = {label: each for label, each in candidates.items() if label not in refused}
-        plan = plan_study(replace(study, axes=(_axis(left, settings),)), folder, jobs=jobs)
-        refused |= {name.rpartition(", seed ")[0]: why for name, why in plan.bad.items()}
-        left = {label: each for label, each in left.items() if label not in refused}
-        if not left:
-            why = next(iter(refused.values()))
-            raise ConfigError(f"no candidate can be used on these peers: {why}")
-        trials, to_do = (
-            tuple(one for one in several if one.trial.group[0] in left)
-            for several in (plan.trials, plan.to_do)
-        )
-        usable = replace(study, axes=(_axis(left, settings),))
-        results = compute(replace(plan, study=usable, trials=trials, to_do=to_do, bad={}), factor)
+        while True:
+            left = {label: one for label, one in candidates.items() if label not in refused}
+            if not left:
+                why = next(iter(refused.values()))
+                raise ConfigError(f"no candidate can be used on these peers: {why}")
+            usable = replace(study, axes=(_axis(left, settings),))
+            plan = plan_study(usable, folder, jobs=jobs)
+            if not plan.bad:
+                break
+            refused |= {name.rpartition(", seed ")[0]: why for name, why in plan.bad.items()}
+        results = compute(plan, factor)
         # Also where a target is given, to refuse a task without a loss.
         usual = _target(results)
         if target is None:

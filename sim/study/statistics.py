@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -39,24 +39,11 @@ class Interval:
     high: float
     n: int
     """Number of values in the mean."""
-    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    """The values, if known."""
 
     @property
     def half(self) -> float:
         """Half width of the interval, to write after ±; NaN with fewer than two values."""
         return (self.high - self.low) / 2
-
-    @property
-    def in_logs(self) -> "Interval":
-        """The geometric mean with the interval of the logarithms, for a logarithmic axis.
-
-        >>> found = interval([1.0, 10.0, 100.0]).in_logs
-        >>> round(found.mean, 3), found.low > 0, interval([1.0, 10.0, 100.0]).low > 0
-        (10.0, True, False)
-        """
-        logs = interval(map(math.log, self.values))
-        return replace(self, mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -70,7 +57,7 @@ def interval(values: Iterable[float]) -> Interval:
     n = len(found)
     mean = float(found.mean()) if n else math.nan
     half = quantile(n - 1) * float(found.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
-    return Interval(mean=mean, low=mean - half, high=mean + half, n=n, values=tuple(found.tolist()))
+    return Interval(mean=mean, low=mean - half, high=mean + half, n=n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

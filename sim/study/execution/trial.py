@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -12,8 +13,9 @@ from contextlib import chdir, nullcontext
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -171,27 +173,17 @@ def _graphs(spec: Spec) -> Iterator[str]:
 
 def _hash_own(what: str, module: str) -> str:
     """Hash the code of a user's task, partition or rule: its module, or all of its package."""
-    if module.endswith(".py"):
-        path = Path(module).expanduser().resolve()
-        sources = _sources(what, path.parent, path.stem)
-    else:
-        sources = _sources(what, Path.cwd(), module.partition(".")[0])
+    path = Path(module).expanduser().resolve()
+    is_file = module.endswith(".py")
+    folder, top = (path.parent, path.stem) if is_file else (Path.cwd(), module.partition(".")[0])
+    invalidate_caches()
+    spec = PathFinder.find_spec(top, [str(folder), *sys.path])
+    if spec is None:
+        raise ConfigError(f"{what} {top}: there is no such module in {folder}")
+    packages = [Path(place) for place in spec.submodule_search_locations or ()]
+    sources = {name: path for place in packages for name, path in _modules(place, place).items()}
+    sources = sources or {f"{top}.py": Path(str(spec.origin))}
     return _hash({name: _hash_file(what, path) for name, path in sources.items()})
-
-
-def _sources(what: str, folder: Path, top: str) -> dict[str, Path]:
-    """Return the files of a module or package, by relative name: in *folder*, or installed."""
-    place = folder / top
-    if not place.is_dir() and not (folder / f"{top}.py").is_file():
-        try:
-            spec = find_spec(top)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None or spec.origin is None:
-            raise ConfigError(f"{what} {top}: there is no such module in {folder}")
-        origin = Path(spec.origin)
-        place = origin.parent if origin.name == "__init__.py" else origin.with_suffix("")
-    return _modules(place, place) or {f"{top}.py": place.with_suffix(".py")}
 
 
 def _hash_file(what: str, path: Path) -> str:

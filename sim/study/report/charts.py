@@ -1,8 +1,10 @@
 """The charts of a study: curves with bands, rankings with intervals, figures over an axis."""
 
 import io
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +16,7 @@ from ..analysis.ranking import Comparison, by_metric
 from ..format import listed, scale_of
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results
-from ..statistics import Interval, interval
+from ..statistics import Interval, exp, interval
 from ..study import Axis, Study
 
 if TYPE_CHECKING:
@@ -219,7 +221,8 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
     is_log = metric.is_ratio and _is_wide([found.mean for _, _, found in there], _RANKING_WIDE)
     unit, size = scale_of(metric.unit, max((found.mean for _, _, found in there), default=1.0))
     for at, row, figure in there:
-        found = figure.in_logs if is_log else figure
+        values = values_of(comparison.groups[row.label], metric, comparison.study.target)
+        found = _of_logs(values.values()) if is_log else figure
         color = BLUE if judged[row.label].may_be_first else DIM
         axes.errorbar(found.mean / size, at, xerr=_bars(found, size), fmt="o", color=color, ms=4.5)
     means = [found.mean / size for _, _, found in there]
@@ -284,6 +287,12 @@ def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
     axes.set_xticks([], minor=True)
     axes.set_xlabel(axis.name)
     axes.set_ylabel(unit)
+
+
+def _of_logs(values: Iterable[float]) -> Interval:
+    """Return the geometric mean with the interval of the logarithms, which does not reach 0."""
+    logs = interval(map(math.log, values))
+    return replace(logs, mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
 
 
 def _bars(found: Interval, size: float) -> Any:
