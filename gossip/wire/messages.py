@@ -316,8 +316,6 @@ class Inquire:
     """Number of the last event that it knows of this incarnation; 0 for none."""
     members: bool = False
     """True if the member table is also wanted."""
-    members_after: Annotated[PeerId, text(0, 64)] = ""
-    """Return only members after this id, when one answer had no room for all."""
 
 
 Figure = tuple[str, float]
@@ -394,8 +392,8 @@ class Status:
     events: Annotated[tuple[EventNote, ...], each(record(EventNote), EVENTS_TOLD_MAX)] = ()
     """The requested events that are still remembered, oldest first."""
     members: Annotated[tuple[Sighting, ...], each(record(Sighting), MEMBERS_TOLD_MAX)] = ()
-    more: bool = False
-    """True if more members follow the last one."""
+    """If requested, other members, as many as there is room for: those whose ids follow its own
+    come first, so that several peers together name all."""
     sample: Annotated[tuple[float, ...], each(NUMBER, SAMPLE_NUMBERS_MAX)] = ()
     """Some numbers of its model, the same ones at all peers; empty if it has diverged."""
 

@@ -123,8 +123,6 @@ class _Target:
     as others believe it alive; a poll waits only for targets with one."""
     is_sent: bool = False
     wants_members: bool = False
-    pages: list[Sighting] = field(default_factory=list)
-    """Its list of other members, as far as it has arrived."""
     status: Status | None = None
     """The last answer of its latest incarnation, which arrived at `answered_s`."""
     model: tuple[bytes, bytes] = (b"", b"")
@@ -133,17 +131,12 @@ class _Target:
     event: int = 0
     """Number of the last event that the incarnation has reported."""
     table: tuple[Sighting, ...] = ()
-    """Its last complete list of other members, which arrived at `listed_s`."""
+    """Its last list of other members, which arrived at `listed_s`."""
     listed_s: float = -math.inf
     recent: deque[tuple[float, dict[Any, float]]] = field(
         default_factory=lambda: deque(maxlen=_RECENT_MAX)
     )
     """Counts by name, those of a link by its peer and direction, at times of the peer's clock."""
-
-    @property
-    def last(self) -> PeerId:
-        """Id after which the next page of members starts."""
-        return self.pages[-1].member.id if self.pages else ""
 
     def put_first(self, places: Sequence[str]) -> None:
         others = (place for place in self.places if place not in places)
@@ -317,15 +310,11 @@ class Observer:
         turns = math.ceil(len(self._targets) / _TELLERS)
         for number, target in enumerate([*self._targets.values(), *self._seeds]):
             target.misses += 1
-            target.is_sent, target.pages = False, []
+            target.is_sent = False
             target.wants_members = not target.id or (number + self._turn) % turns == 0
 
     def _send(self, target: _Target) -> bool:
-        body = Inquire(
-            events_after=target.event,
-            members=target.wants_members,
-            members_after=target.last,
-        )
+        body = Inquire(events_after=target.event, members=target.wants_members)
         parts = encode(question(self._name, body))
         self._dialled.update(target.places)
         sent = (self._transport.greet(place, parts) for place in target.places)
@@ -370,18 +359,11 @@ class Observer:
                 target.event = note.number
                 self._events.add(source, note, time.time() - note.ago_s)
         if target.wants_members:
-            self._take_page(target, status)
+            target.table, target.listed_s = status.members, self._clock()
+            self._discover(status.members)
 
-    def _take_page(self, target: _Target, status: Status) -> None:
-        before = target.last
-        target.pages += status.members
-        # Each page must start after the one before, or the pages might never end.
-        if status.more and target.last > before and len(target.pages) < _KNOWN_MAX:
-            target.is_sent, target.misses = False, 1
-        else:
-            target.wants_members = False
-            target.table, target.listed_s = tuple(target.pages), self._clock()
-        for sighting in status.members:
+    def _discover(self, told: Iterable[Sighting]) -> None:
+        for sighting in told:
             member, known = sighting.member, self._targets.get(sighting.member.id)
             if sighting.standing >= Standing.DEAD or not member.addresses:
                 continue

@@ -175,39 +175,13 @@ def test_answers_to_other_questions_are_ignored(open_observer: Open) -> None:
     assert [each.source for each in observer.answers] == ["a"]
 
 
-def test_member_lists_are_paged_and_endless_pages_are_cut_off(open_observer: Open) -> None:
-    peer = FakePeer(status("a"))
-
-    def pages(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        after = peer.requests[-1].members_after
-        names = [f"n{number:03}" for number in range(300) if f"n{number:03}" > after][:100]
-        members = tuple(sighting(name, addresses=()) for name in names)
-        return [(answer(question, status("a", *members, more=len(names) == 100)), b"")]
-
-    peer.override = pages
-    observer, _ = open_observer(peer)
-    view = observer.poll()
-    assert len(view.peers) == 301
-    assert [each.members_after for each in peer.requests] == ["", "n099", "n199", "n299"]
-    same = sighting("n000", addresses=())
-    peer.override = lambda question: [(answer(question, status("a", same, more=True)), b"")]
-    assert ids(observer.poll()) == ["a", "n000"]
-
-
 def test_the_number_of_queried_peers_is_limited(open_observer: Open) -> None:
-    peer = FakePeer(status("a"))
     names = [f"n{number:03}" for number in range(256)]
-
-    def answers(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        after = peer.requests[-1].members_after
-        places = [(f"tcp://10.0.1.1:{5000 + n}",) for n in range(256)]
-        rows = [sighting(name, addresses=at) for name, at in zip(names, places, strict=True)]
-        if after:
-            rows = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
-        return [(answer(question, status("a", *rows, more=not after)), b"")]
-
-    peer.override = answers
-    observer, network = open_observer(peer)
+    places = [(f"tcp://10.0.1.1:{5000 + n}",) for n in range(256)]
+    rows = [sighting(name, addresses=at) for name, at in zip(names, places, strict=True)]
+    others = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
+    b = FakePeer(status("b", *others))
+    observer, network = open_observer(FakePeer(status("a", sighting("b"), *rows[1:])), b)
     view = observer.poll(0.5)
     assert len(view.peers) == 513
     assert len(set(network.dialled)) == ASKED_MAX

@@ -65,7 +65,6 @@ class StatusDesk:
         events = self._events.since(question.events_after, now)
 
         def glance(protocol: Protocol) -> Status:
-            members, more = self._members(question, protocol)
             return Status(
                 me=next(m for m in protocol.table.live() if m.id == protocol.account.id),
                 uptime_s=now - self._began_s,
@@ -81,16 +80,14 @@ class StatusDesk:
                 events=events,
                 sample=sample,
                 links=tuple(_links(stats.counters, protocol)),
-                members=members,
-                more=more,
+                members=tuple(self._members(protocol)) if question.members else (),
             )
 
         return look(glance)
 
-    def _members(self, question: Inquire, protocol: Protocol) -> tuple[tuple[Sighting, ...], bool]:
-        """Return as many members after the id in the query as fit; True if there are more."""
-        if not question.members:
-            return (), False
+    def _members(self, protocol: Protocol) -> Iterator[Sighting]:
+        """Yield as many other members as fit, those whose ids follow this peer's first."""
+        own = protocol.account.id
         live = {member.id for member in protocol.table.live()}
         suspected, dead = self._events.doubted()
 
@@ -101,22 +98,17 @@ class StatusDesk:
                 return Standing.DEAD
             return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
 
-        after = question.members_after
+        others = sorted(protocol.last_heard(), key=lambda each: (each.id < own, each.id))
         steps = protocol.table.clock.rows()
         # Nothing more is known of peers that have left.
-        others = [*protocol.last_heard()] + [
-            Member(peer, 1, 0, Phase.LEFT, steps.get(peer, 0)) for peer in protocol.departed()
-        ]
-        behind = sorted([each for each in others if each.id > after], key=lambda each: each.id)
-        found: list[Sighting] = []
+        gone = [Member(id, 1, 0, Phase.LEFT, steps.get(id, 0)) for id in protocol.departed()]
         room = _MEMBERS_CHARACTERS_MAX
-        for member in behind[:MEMBERS_TOLD_MAX]:
+        for member in [*others, *gone][:MEMBERS_TOLD_MAX]:
             member = replace(member, addresses=member.addresses[:_ADDRESSES_MAX])
             room -= sum(map(len, (member.id, *member.addresses)))
             if room < 0:
-                break
-            found.append(Sighting(member, standing(member)))
-        return tuple(found), len(found) < len(behind)
+                return
+            yield Sighting(member, standing(member))
 
 
 def _links(counters: Counters, protocol: Protocol) -> Iterator[LinkStatus]:
