@@ -15,7 +15,7 @@ from ...train.tasks.data import is_pair
 from ...train.tasks.task import Evaluation, Task, mean_of
 from ...train.tensors.layout import Placed
 from ..kernel.program import Level
-from .parameters import CPU, ParameterMatrix, tensors_of, view_of
+from .parameters import CPU, ParameterMatrix, tensors_of
 from .schedule import WeightUnits, in_proportion
 from .steppers.stacked import why_unpaired
 from .steppers.stepper import Failure, Stepper
@@ -107,7 +107,7 @@ class Models:
         found: list[tuple[Placed, Tensor]] = []
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
             flat = mean.to(part.dtype)
-            found += [(p, view_of(p, segment.start_bytes, flat)) for p in segment.tensors]
+            found += [(p, p.view(flat)) for p in segment.tensors]
         heaviest = int(weight_units.sum(axis=1).argmax())
         found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
         return rows.state(found)

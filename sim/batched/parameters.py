@@ -10,13 +10,13 @@ from ...gossip.effects.registers import is_pattern
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
-from ...train.tensors.layout import Layout, Placed, Segment
+from ...train.tensors.layout import Layout, Placed
 from ...train.tensors.vector import Vector
 from .cores import ONE_CORE, Threads
 from .shares import Parts, Shares, Span, rows_of, spans_of
 from .steppers.stepper import Memory, WorkerCheckpoints
 
-__all__ = ["CPU", "ParameterMatrix", "places_of", "tensors_of", "view_of"]
+__all__ = ["CPU", "ParameterMatrix", "tensors_of"]
 
 CPU = torch.device("cpu")
 
@@ -90,7 +90,7 @@ class ParameterMatrix:
     def tensors(self, worker: int) -> list[tuple[Placed, Tensor]]:
         """Return one worker's tensors in their own shapes, shared and local, as views."""
         found = [
-            (placed, view_of(placed, segment.start_bytes, flat))
+            (placed, placed.view(flat))
             for segment, flat in zip(self.segments, self.row(worker), strict=True)
             for placed in segment.tensors
         ]
@@ -123,17 +123,3 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Return the tensors of a module's state_dict themselves, without its other entries."""
     state = module.state_dict(keep_vars=True)
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
-
-
-def places_of(segment: Segment) -> dict[str, slice]:
-    """Return the position of each tensor in a flat one, by its name in the schema."""
-    return {
-        placed.spec.name: slice(start, start + placed.tensor.numel())
-        for placed in segment.tensors
-        for start in [(placed.offset_bytes - segment.start_bytes) // segment.dtype.itemsize]
-    }
-
-
-def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
-    """Return one tensor of a flat one as a view; axes of *flat* before its last are kept."""
-    return placed.view(flat, (placed.offset_bytes - start_bytes) // flat.element_size())

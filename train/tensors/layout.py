@@ -2,6 +2,7 @@
 and whether the others have changed."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
@@ -57,6 +58,8 @@ class Placed(NamedTuple):
     spec: TensorSpec
     tensor: Tensor
     offset_bytes: int
+    start: int
+    """Index of its first number in the flat tensor, if it is shared."""
     aliases: Mapping[str, Tensor] = MappingProxyType({})
     """Other tensors of the module in the same memory, by name; they must stay there."""
     strides: tuple[int, ...] | None = None
@@ -68,11 +71,16 @@ class Placed(NamedTuple):
         """All tensors of the module at this position."""
         return self.tensor, *self.aliases.values()
 
-    def view(self, numbers: Tensor, start: int) -> Tensor:
-        """Return a view of *numbers*, from *start* of the last axis on, with the tensor's shape and
-        strides."""
+    @property
+    def place(self) -> slice:
+        """Its numbers in the flat tensor."""
         # Not by the tensor itself, which a script may have converted or resized.
-        found = numbers[..., start : start + math.prod(self.spec.shape)]
+        return slice(self.start, self.start + math.prod(self.spec.shape))
+
+    def view(self, numbers: Tensor) -> Tensor:
+        """Return a view of its place in the last axis of *numbers*, with the tensor's shape and
+        strides."""
+        found = numbers[..., self.place]
         plain = found.view((*found.shape[:-1], *self.spec.shape))
         if self.strides is None or plain.stride() == (*found.stride()[:-1], *self.strides):
             return plain
@@ -214,12 +222,11 @@ class Layout:
 
     def tensors(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the shared tensors, by name, as views into *flats*."""
-        found = {}
-        for segment, flat in zip(self.segments, flats, strict=True):
-            for placed in segment.tensors:
-                start = (placed.offset_bytes - segment.start_bytes) // flat.element_size()
-                found[placed.spec.name] = placed.view(flat, start)
-        return found
+        return {
+            placed.spec.name: placed.view(flat)
+            for segment, flat in zip(self.segments, flats, strict=True)
+            for placed in segment.tensors
+        }
 
     def state_dict(self, flats: Sequence[Tensor]) -> dict[str, Any]:
         """Return a copy of the module's state dict, with the numbers of *flats*."""
@@ -268,7 +275,7 @@ def _place(
     local: Iterable[NamedTensor],
     tied: Mapping[str, tuple[str, ...]],
 ) -> Iterator[Placed]:
-    offset = 0
+    offset, starts = 0, Counter[str]()
     for is_shared, items in ((True, shared), (False, local)):
         for name, tensor, aliases in items:
             dtype = str(tensor.dtype).removeprefix("torch.")
@@ -279,8 +286,9 @@ def _place(
             names = tied.get(name, ())
             spec = TensorSpec(name, tuple(tensor.shape), dtype, is_shared, order, names)
             strides = None if memory_order(tensor) is None else tensor.stride()
-            yield Placed(spec, tensor, offset, aliases, strides)
+            yield Placed(spec, tensor, offset, starts[dtype], aliases, strides)
             offset += spec.room_bytes
+            starts[dtype] += spec.room_bytes // size
 
 
 EXTRA_STATE: Final = "_extra_state"

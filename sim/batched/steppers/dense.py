@@ -13,7 +13,7 @@ from torch.nn import functional
 from ....gossip.errors import ConfigError
 from ....train.model import deep_copy
 from ....train.tasks.task import Task
-from ..parameters import ParameterMatrix, places_of
+from ..parameters import ParameterMatrix
 from .optimizers import Slopes
 from .stacked import LANES, Group
 
@@ -197,11 +197,10 @@ def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None
 
 def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
     (segment,) = rows.segments
-    places = places_of(segment)
     placed = {p.spec.name: p for p in segment.tensors}
     # Not the module's own attributes: its parameters may have been replaced.
     n_out, n_in = placed[weight].spec.shape
-    return _Linear(places[weight], places.get(bias or ""), n_in, n_out)
+    return _Linear(placed[weight].place, placed[bias].place if bias else None, n_in, n_out)
 
 
 def _activation(part: nn.Module) -> _Activation:

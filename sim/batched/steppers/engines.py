@@ -16,7 +16,7 @@ from ....gossip.types import PeerId
 from ....train.tasks.random_state import kept_random_state
 from ....train.tasks.task import Task
 from ..batches import Batches
-from ..parameters import CPU, ParameterMatrix, view_of
+from ..parameters import CPU, ParameterMatrix
 from .dense import DenseGradient
 from .loop import LoopStepper, Trainer, generators
 from .stacked import Gradient, Group, StackedStepper, why_not_stacked
@@ -145,7 +145,7 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
             if parameter is not None and parameter.requires_grad:
                 if parameter.grad is None:
                     return f"{placed.spec.name} has no gradient"
-                view_of(placed, theirs.segments[0].start_bytes, known[worker]).copy_(parameter.grad)
+                placed.view(known[worker]).copy_(parameter.grad)
     # Dropout is drawn otherwise than in the loop.
     is_known = drawn == generators()
     pairs = [(slopes, known), (values, theirs.x[0]), *zip(ours.locals, theirs.locals, strict=True)]

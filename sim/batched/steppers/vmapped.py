@@ -24,7 +24,7 @@ from ....train.model import deep_copy
 from ....train.tasks.random_state import seed_of
 from ....train.tasks.task import Task
 from ..batches import Ints
-from ..parameters import ParameterMatrix, places_of, view_of
+from ..parameters import ParameterMatrix
 from .optimizers import Slopes
 from .stacked import LANES, Group
 
@@ -214,12 +214,11 @@ class VmapGradient:
         self._ids, self._seed = ids, seed
         self._device = rows.device
         (segment,) = rows.segments
-        self._placed, self._start_bytes = segment.tensors, segment.start_bytes
+        self._placed = segment.tensors
         self._locals = [p.spec.name for p in rows.local]
         self._module = deep_copy(rows.module)
         self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
-        places = places_of(segment)
-        self._places = {name: place for name, place in places.items() if name in self._trained}
+        self._places = {p.spec.name: p.place for p in self._placed if p.spec.name in self._trained}
         self._start = _fingerprint(self._module, self._criterion)
         self._own = threading.local()
         # One copy per thread, as a call replaces the tensors of a module.
@@ -228,7 +227,7 @@ class VmapGradient:
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
         inputs, targets = group.inputs, group.targets
-        views = {p.spec.name: view_of(p, self._start_bytes, group.values) for p in self._placed}
+        views = {p.spec.name: p.view(group.values) for p in self._placed}
         trained = {name: views.pop(name) for name in [*views] if name in self._trained}
         buffers = views | dict(zip(self._locals, group.locals, strict=True))
         # Running means are written only if they are contiguous.
