@@ -4,18 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from .errors import ConfigError
 from .specs.parameter import check_settings, setting
 from .specs.spec import described, find
 from .wire.formats import NATIVE, WIRES, parse_wire
 
-__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "ShareSettings", "timing"]
+__all__ = ["TIMINGS", "ProtocolConfig", "ShareSettings", "timing"]
 
 _positive = partial(setting, above=0, is_endless=True)
-
-ShardOrder = Literal["round-robin", "random"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +31,6 @@ class ShareSettings:
         1,
         "Shards that a push carries. More keep models closer together and cost traffic.",
         low=1,
-    )
-
-    shard_order: ShardOrder = setting(
-        "round-robin",
-        "Which shards a push carries: the next in turn, or random ones, for when peers keep "
-        "sending each other the same.",
     )
 
 

@@ -198,7 +198,7 @@ _ALIKE: Final = (
     *("task", "steps", "total_steps", "lr", "lr_schedule", "optimizer", "momentum", "precision"),
     *("batch_size", "partition", "seed"),
     *("topology", "rule"),
-    *("p", "wire", "shards", "shards_per_push", "shard_order", "timing"),
+    *("p", "wire", "shards", "shards_per_push", "timing"),
     "eval_every",
 )
 

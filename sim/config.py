@@ -278,7 +278,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         return ProtocolConfig(
             wire=self.wire,
             shards_per_push=self.shards_per_push,
-            shard_order=self.shard_order,
             shared_memory=False,
             **timing(self.timing),
         )

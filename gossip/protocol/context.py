@@ -138,12 +138,8 @@ class RuleContext:
         if self._chosen is None:
             config, n_shards, at = self.config, self.n_shards, self._state.cursor
             count = n_shards if self.merging else min(config.shards_per_push, n_shards)
-            if config.shard_order == "random" and count < n_shards:
-                drawn = self.rng.choice(n_shards, count, replace=False, shuffle=False)
-                self._chosen = tuple(sorted(drawn.tolist()))
-            else:
-                start = 0 if count == n_shards else at
-                self._chosen = tuple((start + k) % n_shards for k in range(count))
+            start = 0 if count == n_shards else at
+            self._chosen = tuple((start + k) % n_shards for k in range(count))
         return self._chosen
 
     def next_shards(self) -> None:

@@ -182,7 +182,7 @@ def digest_of(
 
 # Settings that a summary has only if they were given.
 _NETWORK = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
-_EXCHANGE = ("shards_per_push", "shard_order")
+_EXCHANGE = ("shards_per_push",)
 
 # Accuracies whose first virtual time of the merged model is reported.
 _ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)

@@ -20,7 +20,6 @@ from rumor.gossip.errors import ConfigError, DecodeError, RemoteProtocolError, R
         ),
         ({"frame_bytes": 20}, "frame_bytes is 20: it must be from 65536 to 2097152"),
         ({"frame_bytes_max": 70_000}, "frame_bytes is 1048576: it must be from 65536 to 70000"),
-        ({"shard_order": "backwards"}, "shard_order is 'backwards': it must be round-robin or"),
         ({"wire": "int4"}, "unknown wire 'int4', did you mean 'int8'"),
         ({"query_s_max": 0.1}, "query_s_max is 0.1: it must be at least 0.25"),
     ],

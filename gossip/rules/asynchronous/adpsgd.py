@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ...effects.effects import Wait, X
-from ...protocol.context import RuleContext
+from ...protocol.context import ROUNDS_PASSED_MAX, RuleContext
 from ...protocol.share import Share
 from ...specs.parameter import Parameter, checked
 from ...types import Incarnation, PeerId
@@ -12,9 +12,6 @@ from ...weight import token
 from ...wire.messages import Phase
 
 __all__ = ["ADPSGD"]
-
-ROUNDS_PASSED_MAX = 64
-"""Most rounds of the topology that one exchange may skip because they offer no peer to ask."""
 
 # A share's epoch says which of these it is. A leaver hands its weight on with 0.
 _QUESTION = 1
@@ -36,7 +33,7 @@ class ADPSGD:
     The asker pushes its model and keeps training; the asked peer saves its own for the answer, and
     moves by ``x += (asked - x) / 2``. When the answer arrives, the asker moves by as much the other
     way, ``x += (answer - sent) / 2``: every complete exchange keeps the mean of all models. A peer
-    has one open question, and answers up to ``answers_max``. Neither waits, so that no graph
+    has one open question, and answers up to two. Neither waits, so that no graph
     deadlocks. A share carries one unit; the weights of peers are not used.
 
     Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There, averaging is atomic, which
@@ -45,6 +42,8 @@ class ADPSGD:
 
     name = "adpsgd"
     summary = "averages of pairs"
+    registers = ("sent", "answer/0", "answer/1")
+    outstanding_max = 3
 
     @checked
     def __init__(
@@ -55,23 +54,12 @@ class ADPSGD:
                 "probability of beginning an exchange after a step; 1 in the paper.", low=0, high=1
             ),
         ] = 1.0,
-        *,
-        answers_max: Annotated[
-            int,
-            Parameter(
-                "questions that may be in hand at once, each with a register of its own; further "
-                "ones are refused.",
-                low=1,
-            ),
-        ] = 2,
     ) -> None:
         self.p = p
-        self.answers_max = answers_max
-        self.registers = ("sent", *(_register(slot) for slot in range(answers_max)))
-        self.outstanding_max = 1 + answers_max
         self._own: _Exchange | None = None
-        self._answers: list[_Exchange | None] = [None] * answers_max
-        self._parts = [2] * answers_max
+        # The questions in hand, one for each register of answers; further ones are refused.
+        self._answers: list[_Exchange | None] = [None, None]
+        self._parts = [2, 2]
         self._unsent: set[int] = set()
         self._begun = 0
         self._asked_s = 0.0

@@ -44,6 +44,7 @@ class Sparta(_PartRule):
 
     name = "sparta"
     summary = "a random part of the model with one peer"
+    outstanding_max = 8
 
     @checked
     def __init__(
@@ -57,14 +58,8 @@ class Sparta(_PartRule):
                 high=0.5,
             ),
         ] = 0.01,
-        *,
-        outstanding_max: Annotated[
-            int,
-            Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
-        ] = 8,
     ) -> None:
         self.fraction = fraction
-        self.outstanding_max = outstanding_max
         self.requirements = Requirements(whole=False, shards=round(1 / fraction), scattered=True)
 
     def _push(self, context: RuleContext) -> None:

@@ -58,7 +58,6 @@ def _shards(scenario: Scenario, rng: Random) -> _Changes:
         "shards": int(rng.integers(1, 4)) if scenario.size == WIDE else 1,
         "config": {
             "shards_per_push": int(rng.integers(1, 4)),
-            "shard_order": "random" if rng.random() < 0.5 else "round-robin",
         },
     }
 

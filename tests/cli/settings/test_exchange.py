@@ -17,7 +17,6 @@ from ..launch.fakes import places_of
 GIVEN: dict[str, Any] = {
     "shards": 8,
     "shards_per_push": 2,
-    "shard_order": "random",
     "memory_models": 2.5,
     "shared_memory": False,
     "dead_s": 77.0,
@@ -31,7 +30,7 @@ def test_options_reach_the_peer(captured_configs: list[tuple[RunConfig, PeerConf
     called("peer", *TYPED, "--set=eval_every=3", status=0)
     [(run_config, peer_config)] = captured_configs
     protocol = peer_config.protocol
-    assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
+    assert (peer_config.shards, protocol.shards_per_push) == (8, 2)
     assert peer_config.memory_models == 2.5
     assert not protocol.shared_memory
     # A given value takes precedence over a preset.

@@ -51,7 +51,7 @@ CASES: dict[str, dict[str, Any]] = OF_RULES | {
     "int8": OFTEN | {"wire": "int8"},
     "topk:0.05": OFTEN | {"wire": "topk:0.05"},
     "shards": OFTEN | {"shards": 8},
-    "shards at random": OFTEN | {"shards": 8, "shards_per_push": 3, "shard_order": "random"},
+    "some shards": OFTEN | {"shards": 8, "shards_per_push": 3},
     "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp"},
     "int8 shards": OFTEN | {"shards": 4, "shards_per_push": 2, "wire": "int8"},
     "topk shards": OFTEN | {"shards": 4, "wire": "topk:0.05"},

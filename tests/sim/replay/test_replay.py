@@ -156,7 +156,7 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
 DIGITS = ("--task", "digits", "--steps", "40", "--set", "eval_every=20", "--set=journal")
 LARGE = ("--task", "noisytask:large", *JOURNALED[2:])
 TRACKING = ("--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0")
-SHARDS = ("--set=shards=3", "--set=shards_per_push=2", "--set=shard_order=random")
+SHARDS = ("--set=shards=3", "--set=shards_per_push=2")
 COSINE = "--set=lr_schedule=cosine:warmup=0.2"
 LOADED = ("--partition", "iid", "--set=journal")
 

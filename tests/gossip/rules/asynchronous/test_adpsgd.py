@@ -58,13 +58,10 @@ GRAPHS = [(ring, 2), (ring, 5), (star, 5), (complete, 5), (LiveTopology("exponen
 @pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-@pytest.mark.parametrize("answers_max", [1, 2])
-def test_every_exchange_conserves_the_mean(
-    neighbors: Any, n: int, answers_max: int, weather: NetworkConfig
-) -> None:
+def test_every_exchange_conserves_the_mean(neighbors: Any, n: int, weather: NetworkConfig) -> None:
     pace = {"p01": 0.3}
     crowd = Crowd(
-        lambda peer: ADPSGD(answers_max=answers_max),
+        lambda peer: ADPSGD(),
         n,
         neighbors,
         weather,
