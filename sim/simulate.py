@@ -35,6 +35,7 @@ from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
+from ..topology.live import LiveTopology
 from ..train.faults.schedule import KINDS, Fault, read_faults, resolve
 from ..train.tasks.data import n_samples_of
 from ..train.tasks.random_state import kept_random_state
@@ -59,7 +60,7 @@ from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
 from .models.step_time import make_step_time
-from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
+from .models.topology import VIEWS_KEPT, WorkerTopology, machines_of, require_machines
 from .results.figures import describe_cost
 from .results.measure import Curves
 from .results.run import Run, summarize
@@ -355,7 +356,7 @@ class Simulation:
             protocol = smaller_exchange(protocol, factor, prepared.schema.share_bytes)
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
-            neighbors = LiveWorkerTopology(config.topology, config.seed)
+            neighbors = LiveTopology(config.topology, config.seed, VIEWS_KEPT)
         return FleetPlan(
             ids=self.ids,
             schema=prepared.schema,

@@ -26,6 +26,7 @@ from ..gossip.weight import founders
 from ..gossip.wire.formats import parse_wire
 from ..gossip.wire.messages import Phase, is_name
 from ..topology import over
+from ..topology.live import LiveTopology
 from ..train.faults import schedule
 from ..train.runtime.shutdown import nap_s
 from ..train.tasks.random_state import kept_random_state
@@ -46,7 +47,7 @@ from .kernel.worker import Worker
 from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import make_step_time
-from .models.topology import LiveWorkerTopology, machines_of, require_machines
+from .models.topology import VIEWS_KEPT, machines_of, require_machines
 
 __all__ = ["Happening", "Incident", "Swarm"]
 
@@ -173,7 +174,7 @@ class Swarm:
             schema=matrix.schema,
             anchor=matrix.anchor,
             rule=make,
-            neighbors=LiveWorkerTopology(topology, seed),
+            neighbors=LiveTopology(topology, seed, VIEWS_KEPT),
             pace=self._pace,
             links=partial(Links, network, rows, seed),
             seed=seed,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .errors import TopologyError
 from .families.family import Built, Site
@@ -40,20 +40,29 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
     return _topology(read(spec), seed, live)
 
 
+class _View(NamedTuple):
+    """The graph of some live peers, and its last few matrices."""
+
+    topology: Topology
+    matrix: Callable[[int], csr_array]
+
+
 class LiveTopology:
     """The neighbors of live peers, as peers join and leave, for one spec and the swarm's seed.
+
+    Args:
+        views: Number of views whose graph is kept: several where many peers of a simulation share
+            this object, as views differ while news of members spread.
 
     >>> LiveTopology("ring", 0)(["ada", "bob", "cyd", "dan"], "ada", round=0)
     ('bob', 'dan')
     """
 
-    def __init__(self, spec: str, seed: int) -> None:
+    def __init__(self, spec: str, seed: int, views: int = 1) -> None:
         self._spec = read(spec)
         self._seed = seed
-        self._live: tuple[str, ...] = ()
-        # The graph of these peers, once there are any, and its last few matrices.
-        self._topology: Topology
-        self._matrix: Callable[[int], csr_array]
+        self._view_of = lru_cache(maxsize=views)(self._view)
+        self._last: dict[str, tuple[Sequence[str], _View]] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
         """Return the peers that *peer* may push to, in its own view of live peers.
@@ -68,7 +77,7 @@ class LiveTopology:
         node = bisect_left(live, peer)
         if node == len(live) or live[node] != peer:
             return ()
-        topology = self._topology if live is self._live else self._over(live)
+        topology = self._over(live, peer).topology
         return tuple([live[other] for other in topology.neighbors(node, round)])
 
     def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
@@ -80,20 +89,26 @@ class LiveTopology:
         node = bisect_left(live, peer)
         if node == len(live) or live[node] != peer:
             return {}
-        period = self._over(live).period
+        view = self._over(live, peer)
+        period = view.topology.period
         # A round below 0 is refused as it is.
-        matrix = self._matrix(round if period is None or round < 0 else round % period)
+        matrix = view.matrix(round if period is None or round < 0 else round % period)
         row = slice(matrix.indptr[node], matrix.indptr[node + 1])
         weights = dict(zip(matrix.indices[row].tolist(), matrix.data[row].tolist(), strict=True))
         return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
 
-    def _over(self, live: Sequence[str]) -> Topology:
-        # A list may have been changed in place.
-        if self._live != tuple(live):
-            topology = _topology(self._spec, self._seed, live)
-            self._live, self._topology = topology.names, topology
-            self._matrix = lru_cache(maxsize=MATRICES_KEPT)(topology.matrix)
-        return self._topology
+    def _over(self, live: Sequence[str], peer: str) -> _View:
+        last = self._last.get(peer)
+        # A roster returns the same tuple until it changes; a list may be changed in place.
+        if last is not None and last[0] is live and isinstance(live, tuple):
+            return last[1]
+        view = self._view_of(tuple(live))
+        self._last[peer] = live, view
+        return view
+
+    def _view(self, live: tuple[str, ...]) -> _View:
+        topology = _topology(self._spec, self._seed, live)
+        return _View(topology, lru_cache(maxsize=MATRICES_KEPT)(topology.matrix))
 
 
 def _topology(spec: Spec, seed: int, live: Sequence[str]) -> Topology:

@@ -39,13 +39,6 @@ class TopologyConfig:
 
     seed: int = setting(0, "Seeds random graphs and rounds.")
 
-    gamma: float = setting(
-        0.95,
-        "Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, the longer "
-        "training remembers.",
-        brief="Decay of effective neighbors.",
-    )
-
     draw: Path | None = setting(None, "Draw a picture: a .png, .svg or .pdf file.")
 
     list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
@@ -96,7 +89,7 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
     built = parse(spec, config.nodes, seed=config.seed)
     if config.draw is not None:
         check_size(built)
-    known = facts(built, gamma=config.gamma)
+    known = facts(built)
     if as_json:
         print_json(known.as_json())
     else:

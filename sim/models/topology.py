@@ -1,18 +1,17 @@
 """A topology in the form that the protocol uses: names in, names out, each answer cached."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 
 from ...gossip import ConfigError, Rule
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.types import PeerId
 from ...topology import Topology, over
-from ...topology.live import LiveTopology
 
-__all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machines"]
+__all__ = ["VIEWS_KEPT", "WorkerTopology", "machines_of", "require_machines"]
 
-# Views whose graph is cached: while membership news spreads, workers have different views.
-_VIEWS_KEPT = 256
+VIEWS_KEPT = 256
+"""Views of a fleet's workers whose graph is kept: while news spread, they differ."""
 
 
 class WorkerTopology:
@@ -43,36 +42,6 @@ class WorkerTopology:
 
     def _named(self, node: int, round: int) -> tuple[PeerId, ...]:
         return tuple([self._ids[other] for other in self.topology.neighbors(node, round)])
-
-
-class LiveWorkerTopology:
-    """Push targets of a fleet's workers, each by its own view of the membership, as live."""
-
-    def __init__(self, spec: str, seed: int) -> None:
-        # Workers with equal views share one graph.
-        self._view_of = lru_cache(_VIEWS_KEPT)(lambda live: (live, LiveTopology(spec, seed)))
-        self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], LiveTopology]] = {}
-
-    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        """Return the push targets of *peer* in a round."""
-        known, view = self._view(live, peer)
-        return view(known, peer, round)
-
-    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
-        """Return *peer*'s row of W in a round: weights by peer, itself included."""
-        known, view = self._view(live, peer)
-        return view.weights(known, peer, round)
-
-    def _view(
-        self, live: Sequence[PeerId], peer: PeerId
-    ) -> tuple[tuple[PeerId, ...], LiveTopology]:
-        last = self._last.get(peer)
-        # A roster returns the same tuple until it changes; a list may be changed in place.
-        if last is not None and last[0] is live and isinstance(live, tuple):
-            return last[1], last[2]
-        found = self._view_of(tuple(live))
-        self._last[peer] = live, *found
-        return found
 
 
 def machines_of(

@@ -11,7 +11,8 @@ from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, worker_names
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
-from rumor.sim.models.topology import LiveWorkerTopology
+from rumor.sim.models.topology import VIEWS_KEPT
+from rumor.topology.live import LiveTopology
 from rumor.train.faults.schedule import read_faults, resolve
 
 from ..faults import Fault
@@ -46,7 +47,7 @@ def plan_of(
         plans.plan_of(n, steps=steps, rule=rule, p=p, seed=seed, **timing("local")),
         ids=ids,
         schema=schema,
-        neighbors=LiveWorkerTopology("complete", seed),
+        neighbors=LiveTopology("complete", seed, VIEWS_KEPT),
         links=partial(Links, found, ids, seed),
         fault_plan=fault_plan,
         **settings,
