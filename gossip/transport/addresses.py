@@ -31,6 +31,7 @@ __all__ = [
     "join_address",
     "key_in",
     "local_host",
+    "look_up",
     "parse_address",
     "parse_seed",
     "sockets_max",
@@ -221,10 +222,10 @@ class Resolver:
             return "" if found is None or found.places else found.why
 
     def _search(self, address: str, found: _Found) -> None:
-        places, why = _look_up(address)
+        places, why = look_up(address)
         with self._lock:
             # If the name server is out of reach, the last result is still the best guess.
-            found.places = places or found.places
+            found.places = places[:_PLACES_MAX] or found.places
             found.why = why
             found.since_s = time.monotonic()
             found.searching = False
@@ -239,7 +240,8 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def _look_up(address: str) -> tuple[tuple[str, ...], str]:
+def look_up(address: str) -> tuple[tuple[str, ...], str]:
+    """Return the numeric addresses of an address, or the system's reason why there are none."""
     host, port = split_address(address)
     try:
         answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)
@@ -249,7 +251,7 @@ def _look_up(address: str) -> tuple[tuple[str, ...], str]:
     places = dict.fromkeys(
         with_key(join_address(str(answer[4][0]), port), key) for answer in answers
     )
-    return tuple(places)[:_PLACES_MAX], ""
+    return tuple(places), ""
 
 
 def local_host(toward: str | None = None) -> str:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from ...gossip.transport.addresses import (
     is_wildcard,
     join_address,
     key_in,
+    look_up,
     split_address,
     with_key,
     without_key,
@@ -184,7 +184,7 @@ class Search:
         self._returning = past is not None and past.returns
         # A name of many machines, such as that of a headless Service, needs lookups.
         self._names = tuple(filter(is_name_of_many, config.join))
-        self._found: dict[str, list[str]] = {}
+        self._found: dict[str, tuple[str, ...]] = {}
         self._why: dict[str, str] = {}
         self._looked_s = float("-inf")
         one_each = [each for each in config.join if not is_name_of_many(each)]
@@ -255,15 +255,9 @@ class Search:
         """Return all addresses behind the names of many machines, except this peer's own."""
         if self._names and time.monotonic() - self._looked_s > _FRESH_S:
             for name in self._names:
-                host, port = split_address(name.removeprefix("dns:"))
-                try:
-                    answers = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-                    self._found[name] = [join_address(str(each[4][0]), port) for each in answers]
-                    self._why.pop(name, None)
-                except (OSError, UnicodeError) as error:
-                    # An unreachable name server does not mean that the name has no addresses.
-                    why = getattr(error, "strerror", None) or error
-                    self._why[name] = f"{name} does not resolve ({why})"
+                places, self._why[name] = look_up(name.removeprefix("dns:"))
+                # An unreachable name server does not mean that the name has no addresses.
+                self._found[name] = places or self._found.get(name, ())
             self._looked_s = time.monotonic()
         own = {without_key(address) for address in self._runtime.addresses}
         found = dict.fromkeys(each for several in self._found.values() for each in several)
@@ -277,7 +271,7 @@ class Search:
         # In the order of the queries: given addresses come before remembered ones.
         own = self._runtime.addresses
         greeted = [address for address in self._runtime.queue.greeted if address not in own]
-        words = [*self._why.values()]
+        words = [f"{name} does not resolve ({why})" for name, why in self._why.items() if why]
         for address in greeted[:_NAMED_MAX]:
             why = self._runtime.transport.refusal(address) or "does not answer"
             words.append(f"{address} {'answers' if address in answering else why}")

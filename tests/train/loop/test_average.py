@@ -322,3 +322,18 @@ def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
         until(lambda: len(found) == 2)
         assert [each.missing for each in found] == [(), ()]
         assert torch.equal(found[0].state["first.weight"], found[1].state["first.weight"])
+
+
+@pytest.mark.extended
+def test_members_that_only_dial_out_are_read_on_their_connection() -> None:
+    with idle_swarm("b") as members:
+        first = members[0]
+        inward = IdleMember(Net(2), config("i", bind="none", join=(first.address,)))
+        try:
+            inward.entered()
+            until(lambda: first.trainers() == 3)
+            found = first.average()
+            assert found.missing == () and set(found.weights) == {"a", "b", "i"}
+            assert inward.average().missing == ()
+        finally:
+            inward.end()
