@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.transport.addresses import PORT, PORT_MAX, is_loopback, join_address
+from ...gossip.transport.addresses import join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.checks import script_job, script_of
@@ -27,85 +27,44 @@ from ..launch.config import Job, LaunchConfig, MachinesConfig, Place
 from ..launch.folder import variables
 from ..launch.monitor import Life
 from .agent import COPIED, MODEL, STREAMED, versions
-from .connection import Connection, ssh_command
-from .hosts import Host, read_hosts
+from .hosts import read_hosts
+from .machine import Machine, machines_of
 
-__all__ = ["Fleet", "Station", "stations", "told_by_machine"]
+__all__ = ["Fleet", "told_by_machine"]
 
 _PING_S: Final = 5.0
 _KILL_S: Final = 5.0
 _LOOK_S: Final = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Station:
-    """One machine, and its peers."""
-
-    host: Host
-    peers: range
-    """Numbers of its peers."""
-
-    port: int
-    """Port of the first of its peers; the others follow."""
-
-    @property
-    def bind(self) -> str:
-        """The host to bind, without brackets."""
-        if is_loopback(join_address(self.host.address, "1")):
-            return "127.0.0.1" if self.host.address == "localhost" else self.host.address
-        return "::" if ":" in self.host.address else "0.0.0.0"
-
-    @property
-    def places(self) -> list[tuple[str, int]]:
-        """Address and port of each peer."""
-        return [(self.host.address, self.port + local) for local in range(len(self.peers))]
-
-    def folder(self, out: Path, id: str) -> str:
-        """Return the folder of a peer there, for a run in the folder *out*."""
-        # Another folder than that of the copies, as the machine may be this one.
-        return str(out / "hosts" / self.host.name / id)
-
-
-def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
-    """Number the peers consecutively."""
-    made, before = [], 0
-    for host in hosts:
-        peers, first = range(before, before + host.slots), host.listen or port or PORT
-        if (last := first + host.slots - 1) > PORT_MAX:
-            raise ConfigError(f"{host.name}: its last peer would listen at port {last}")
-        made.append(Station(host=host, peers=peers, port=first))
-        before += host.slots
-    return tuple(made)
-
-
 def told_by_machine(
-    config: LaunchConfig, out: Path, made: Sequence[Station]
+    config: LaunchConfig, out: Path, machines: Sequence[Machine]
 ) -> dict[int, dict[str, str]]:
     """Return additions to the environment of each peer, by its number."""
-    places = [place for station in made for place in station.places]
+    places = [place for machine in machines for place in machine.places]
     spec = config.rule_spec
     together = spec is not None and requirements_of(spec.make()).fixed_members
     told: dict[int, dict[str, str]] = {}
-    for station in made:
-        devices = (station.host.device or "").split(",")
-        for local, index in enumerate(station.peers):
+    for machine in machines:
+        devices = (machine.host.device or "").split(",")
+        for local, index in enumerate(machine.peers):
             device = devices[local % len(devices)]
             own = replace(config, device=device) if device else config
             found = variables(own, out, index, local)
             del found["RUMOR_RENDEZVOUS"]
-            host, port = station.places[local]
+            host, port = machine.places[local]
             found |= {
-                "RUMOR_OUT": station.folder(out, found["RUMOR_ID"]),
+                "RUMOR_OUT": machine.folder(out, found["RUMOR_ID"]),
                 "RUMOR_FOUNDERS": str(config.peers if together else 1),
                 "RUMOR_JOIN": ",".join(joins(places, (host, port))),
-                "RUMOR_BIND": join_address(station.bind, str(port)),
+                "RUMOR_BIND": join_address(machine.bind, str(port)),
                 "RUMOR_ADVERTISE": join_address(host, str(port)),
                 "PYTHONUNBUFFERED": "1",
             }
             if config.key is not None and config.roster is not None:
                 # Paths on that machine.
                 found |= {"RUMOR_KEY": str(config.key), "RUMOR_ROSTER": str(config.roster)}
-            told[index] = found | dict(station.host.variables)
+            told[index] = found | dict(machine.host.variables)
     return told
 
 
@@ -122,10 +81,10 @@ class _RemoteProcess:
 class Fleet:
     """A run on several machines."""
 
-    def __init__(self, job: Job, made: Sequence[Station], machines: MachinesConfig) -> None:
+    def __init__(self, job: Job, machines: Sequence[Machine], config: MachinesConfig) -> None:
         self.job = job
-        self._stations, self._machines = made, machines
-        told = told_by_machine(job.config, job.out, made)
+        self._machines, self._config = machines, config
+        told = told_by_machine(job.config, job.out, machines)
         self.places = [
             Place(
                 index=index,
@@ -141,7 +100,7 @@ class Fleet:
         """Processes in the same order."""
         self.unreached: list[str] = []
         """Peers whose last files could not be copied."""
-        self._connections: list[Connection] = []
+        self._connected: list[Machine] = []
         self._threads: list[threading.Thread] = []
         self._partial: dict[int, bytes] = {}
         self._lines: deque[str] = deque()
@@ -158,8 +117,8 @@ class Fleet:
     ) -> Self:
         """Read the machines' file, and check that the settings are consistent."""
         assert machines.hosts is not None
-        made = stations(read_hosts(machines.hosts), machines.port)
-        count = sum(len(station.peers) for station in made)
+        made = machines_of(read_hosts(machines.hosts), machines.port)
+        count = sum(len(machine.peers) for machine in made)
         if "peers" in names and config.peers != count:
             raise ConfigError(
                 f"--peers is {config.peers}, and {machines.hosts} has {count} slots: give slots= "
@@ -171,14 +130,14 @@ class Fleet:
     def settings(self) -> dict[str, Any]:
         """Return the ssh command for each machine."""
         return {
-            f"{station.host.name} ({', '.join(place.id for place in self._on(station))})": (
-                shlex.join(ssh_command(self._machines.ssh, station.host))
+            f"{machine.host.name} ({', '.join(place.id for place in self._on(machine))})": (
+                shlex.join(machine.command(self._config.ssh))
             )
-            for station in self._stations
+            for machine in self._machines
         }
 
-    def _on(self, station: Station) -> Sequence[Place]:
-        return self.places[station.peers.start : station.peers.stop]
+    def _on(self, machine: Machine) -> Sequence[Place]:
+        return self.places[machine.peers.start : machine.peers.stop]
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -187,58 +146,60 @@ class Fleet:
         Raises:
             ConfigError: Some cannot be reached, or lack a requirement; all of these are named.
         """
-        job = self.job
         try:
-            for station in self._stations:
-                self._connections.append(Connection(station.host, self._machines.ssh))
-            for station, connection in zip(self._stations, self._connections, strict=True):
-                peers = [
-                    {
-                        "index": place.index,
-                        "id": place.id,
-                        "folder": station.folder(job.out, place.id),
-                        "variables": place.variables,
-                    }
-                    for place in self._on(station)
-                ]
-                connection.say(
-                    job={
-                        "dir": station.host.dir,
-                        "command": job.command,
-                        "script": script_of(job.command),
-                        "host": station.bind,
-                        "ports": [port for _, port in station.places],
-                        "peers": peers,
-                        "leave_s": job.config.leave_s,
-                        "models": self._machines.models,
-                    }
-                )
+            for machine in self._machines:
+                machine.connect(self._config.ssh)
+                self._connected.append(machine)
+                machine.say(job=self._job_of(machine))
             problems = [
-                f"{connection.host.name}: {problem}"
-                for connection in self._connections
-                for problem in _problems(connection)
+                f"{machine.host.name}: {problem}"
+                for machine in self._machines
+                for problem in _problems(machine)
             ]
             if problems:
                 raise ConfigError("; ".join(problems))
             yield
         finally:
-            for connection in self._connections:
-                connection.close()
+            for machine in self._connected:
+                machine.close()
+
+    def _job_of(self, machine: Machine) -> dict[str, Any]:
+        """Return what the agent of a machine is told, see `agent`."""
+        job = self.job
+        peers = [
+            {
+                "index": place.index,
+                "id": place.id,
+                "folder": machine.folder(job.out, place.id),
+                "variables": place.variables,
+            }
+            for place in self._on(machine)
+        ]
+        return {
+            "dir": machine.host.dir,
+            "command": job.command,
+            "script": script_of(job.command),
+            "host": machine.bind,
+            "ports": [port for _, port in machine.places],
+            "peers": peers,
+            "leave_s": job.config.leave_s,
+            "models": self._config.models,
+        }
 
     def start(self) -> None:
         """Start all."""
         for place in self.places:
             place.folder.mkdir(parents=True)
             (place.folder / "log.txt").touch()
-        for station, connection in zip(self._stations, self._connections, strict=True):
-            connection.say(start=True)
-            following = (station, connection)
-            self._threads.append(threading.Thread(target=self._follow, args=following, daemon=True))
-            self._threads[-1].start()
+        for machine in self._machines:
+            machine.say(start=True)
+            thread = threading.Thread(target=self._follow, args=(machine,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def _say(self, **order: Any) -> None:
-        for connection in self._connections:
-            connection.say(**order)
+        for machine in self._machines:
+            machine.say(**order)
 
     def leave_all(self, number: int = signal.SIGTERM) -> None:
         """Send all running peers a signal that asks them to leave."""
@@ -279,28 +240,28 @@ class Fleet:
 
     def close(self) -> None:
         """End all connections, and wait until nothing is written any more."""
-        for connection in self._connections:
-            connection.end()
+        for machine in self._machines:
+            machine.end()
         for thread in self._threads:
             thread.join()
 
-    def _follow(self, station: Station, connection: Connection) -> None:
+    def _follow(self, machine: Machine) -> None:
         """Process the messages of an agent, until its connection ends."""
         failed = ""
-        for told in connection.news():
+        for told in machine.news():
             failed = str(told.get("failed", failed))
             index = told.get("peer")
-            if isinstance(index, int) and index in station.peers:
+            if isinstance(index, int) and index in machine.peers:
                 if "file" in told:
-                    self._copy(index, str(told["file"]), base64.b64decode(told["data"]), station)
+                    self._copy(index, str(told["file"]), base64.b64decode(told["data"]), machine)
                 elif "exit" in told:
                     self.processes[index].status = int(told["exit"])
-        missing = [i for i in station.peers if self.processes[i].status is None]
+        missing = [i for i in machine.peers if self.processes[i].status is None]
         if not missing:
             return
-        name, why = station.host.name, failed or connection.why()
+        name, why = machine.host.name, failed or machine.why()
         if not failed:
-            there = Path(station.host.dir) / self.job.out / "hosts" / name
+            there = Path(machine.host.dir) / self.job.out / "hosts" / name
             self._lines.append(
                 f"{name}: the connection was lost ({why}); its peers hand their weight on and "
                 f"leave. What they leave stays there, in {there}"
@@ -311,7 +272,7 @@ class Fleet:
                 log.write(f"error: {name}: {why}\n")
             self.processes[index].status = 1
 
-    def _copy(self, index: int, name: str, data: bytes, station: Station) -> None:
+    def _copy(self, index: int, name: str, data: bytes, machine: Machine) -> None:
         # Another machine must not choose where this one writes.
         known = any(fnmatchcase(name, each) for each in (*STREAMED, *COPIED, MODEL))
         if not known or "/" in name:
@@ -323,7 +284,7 @@ class Fleet:
             for line in lines:
                 # Only the last state of a progress bar.
                 shown = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
-                self._lines.append(f"[{station.host.name} {place.id}] {printable(shown)}")
+                self._lines.append(f"[{machine.host.name} {place.id}] {printable(shown)}")
         if place.id in self.unreached:
             return
         try:
@@ -335,11 +296,11 @@ class Fleet:
             self._lines.append(f"{place.folder / name} cannot be written: {error.strerror}")
 
 
-def _problems(connection: Connection) -> list[str]:
+def _problems(machine: Machine) -> list[str]:
     """Return what a machine lacks, or why it was not reached."""
-    hello = next((told["hello"] for told in connection.news() if "hello" in told), None)
+    hello = next((told["hello"] for told in machine.news() if "hello" in told), None)
     if hello is None:
-        return [connection.why()]
+        return [machine.why()]
     wrong = [
         f"{name} is {hello[name]} there and {own} here"
         for name, own in versions().items()

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 
 from rumor.cli.cluster import fleet as module
-from rumor.cli.cluster.connection import Connection
-from rumor.cli.cluster.fleet import Fleet, Station
+from rumor.cli.cluster.fleet import Fleet
 from rumor.cli.cluster.hosts import Host
+from rumor.cli.cluster.machine import Machine
 from rumor.cli.launch.config import Job, LaunchConfig, MachinesConfig
 
 News = dict[str, Any] | Callable[[], dict[str, Any]]
 
 
-class Canned(Connection):
-    """A connection that replays given news, and records its orders."""
+class Canned(Machine):
+    """A machine with one peer that replays given news, and records its orders."""
 
     def __init__(self, *news: News) -> None:
+        super().__init__(Host(line=1, name="node-a", address="node-a"), range(1), 7700)
         self.orders: list[dict[str, Any]] = []
         self._canned = news
 
@@ -40,12 +41,8 @@ class Canned(Connection):
 
 
 def fleet_of(folder: Path, *news: News) -> Fleet:
-    host = Host(line=1, name="node-a", address="node-a")
-    station = Station(host=host, peers=range(1), port=7700)
     job = Job(config=LaunchConfig(peers=1), name="x", command=("x",), out=folder)
-    fleet = Fleet(job, [station], MachinesConfig())
-    fleet._connections.append(Canned(*news))
-    return fleet
+    return Fleet(job, [Canned(*news)], MachinesConfig())
 
 
 def piece(name: str, data: bytes, peer: Any = 0) -> dict[str, Any]:
@@ -121,8 +118,8 @@ def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
 ) -> None:
     monkeypatch.setattr(module, "_KILL_S", 0.0)
     fleet = fleet_of(tmp_path / "run")
-    (connection,) = fleet._connections
-    assert isinstance(connection, Canned)
+    (machine,) = fleet._machines
+    assert isinstance(machine, Canned)
     fleet._follow = lambda *_: None  # type: ignore[method-assign]
     fleet.start()
     assert fleet.processes[0].poll() is None
@@ -130,10 +127,10 @@ def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
     fleet.kill_all()
     fleet.kill_all()
     fleet.wait()
-    assert {"ping": True} in connection.orders
+    assert {"ping": True} in machine.orders
     fleet.close()
     assert fleet.processes[0].poll() == -9
-    assert [each for each in connection.orders if "ping" not in each][1:] == [
+    assert [each for each in machine.orders if "ping" not in each][1:] == [
         {"leave": signal.SIGTERM},
         {"kill": True},
         {"kill": True},

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rumor.cli.cluster.connection import ssh_command
-from rumor.cli.cluster.fleet import stations, told_by_machine
+from rumor.cli.cluster.fleet import told_by_machine
 from rumor.cli.cluster.hosts import Host, read_hosts
+from rumor.cli.cluster.machine import machines_of
 from rumor.cli.launch.config import LaunchConfig
 from rumor.gossip import ConfigError
 
@@ -71,21 +71,21 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_the_ssh_command_reaches_a_machine_without_asking_questions(tmp_path: Path) -> None:
-    first, second, third = hosts(tmp_path, FILE)
-    words = ssh_command("ssh -F 'my config'", second)
+    first, second, third = machines_of(hosts(tmp_path, FILE), None)
+    words = second.command("ssh -F 'my config'")
     assert words[:3] == ["ssh", "-F", "my config"] and "BatchMode=yes" in words
     assert words[-2] == "ada@node-b"
-    assert ssh_command("ssh", first)[-1] == (
+    assert first.command("ssh")[-1] == (
         "sh -c 'exec /opt/venv/bin/python -P -m rumor.cli.cluster.agent'"
     )
-    assert "exec python3 -P -m rumor.cli.cluster.agent" in ssh_command("ssh", third)[-1]
+    assert "exec python3 -P -m rumor.cli.cluster.agent" in third.command("ssh")[-1]
     for wrong in ("", "ssh 'x"):
         with pytest.raises(ConfigError, match="ssh is "):
-            ssh_command(wrong, first)
+            first.command(wrong)
 
 
 def test_each_peer_gets_the_addresses_of_peers_on_other_machines(tmp_path: Path) -> None:
-    made = stations(hosts(tmp_path, FILE), None)
+    made = machines_of(hosts(tmp_path, FILE), None)
     config = LaunchConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
     env = told_by_machine(config, Path("runs/x"), made)
     assert [env[index]["RUMOR_ID"] for index in range(4)] == [f"peer-{i}" for i in range(4)]
@@ -96,7 +96,7 @@ def test_each_peer_gets_the_addresses_of_peers_on_other_machines(tmp_path: Path)
     assert env[2]["RUMOR_ADVERTISE"] == "tcp://10.0.0.2:9000"
     assert env[3]["RUMOR_BIND"] == "tcp://[::]:7700"
     assert [env[index]["RUMOR_DEVICE"] for index in range(4)] == ["cuda:0", "cuda:1", "cpu", "cpu"]
-    listed = stations(hosts(tmp_path, "node-a slots=3 device=cuda:0,cuda:3"), None)
+    listed = machines_of(hosts(tmp_path, "node-a slots=3 device=cuda:0,cuda:3"), None)
     devices = told_by_machine(LaunchConfig(peers=3), Path("x"), listed)
     assert [devices[index]["RUMOR_DEVICE"] for index in range(3)] == ["cuda:0", "cuda:3", "cuda:0"]
     assert (env[0]["RUMOR_KEY"], env[0]["RUMOR_FOUNDERS"]) == ("key", "1")
@@ -106,7 +106,7 @@ def test_each_peer_gets_the_addresses_of_peers_on_other_machines(tmp_path: Path)
 
 
 def test_peers_bind_to_loopback_addresses_unchanged(tmp_path: Path) -> None:
-    made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
+    made = machines_of(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
     env = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
     assert env[0]["RUMOR_BIND"] == "tcp://127.0.0.1:8000"
     assert env[1]["RUMOR_BIND"] == "tcp://127.0.0.2:9000"
