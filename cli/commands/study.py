@@ -187,7 +187,7 @@ def _copy(name: str, path: Path) -> None:
 
 def outline(plan: "StudyPlan") -> str:
     """Say in a line what will be computed, and the time and memory it needs."""
-    parts = [f"{counted(len(plan.trials) + len(plan.bad), 'trial')} ({plan.shape})"]
+    parts = [counted(len(plan.trials) + len(plan.bad), "trial")]
     if plan.finished:
         parts.append(f"{plan.finished:,} finished before")
     if not plan.to_do:

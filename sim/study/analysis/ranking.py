@@ -131,11 +131,6 @@ class Comparison:
         """Return with how many seeds a row reaches the target of this comparison."""
         return row.arrived.get(self.metric.name, row.arrived.get("time_to_target_s", 0))
 
-    @property
-    def has_target(self) -> bool:
-        """True if the task has an accuracy."""
-        return any("accuracy" in row.figures for row in self.rows)
-
 
 def comparisons(results: Results) -> tuple[Comparison, ...]:
     """Compare the points of the first axis at every place of the others that has results."""

@@ -22,16 +22,8 @@ class Search:
     taken: Mapping[_Group, str]
     """The values of each point of the other axes in words, with the number of seeds if several:
     ``0.2`` or ``0.2 (2), 0.4 (1), the largest tried``."""
-    is_cross_validated: bool
-    """True if each seed is shown at the value that is best on the *other* seeds; a single seed has
-    none."""
-
-    @property
-    def words(self) -> str:
-        """Explain how values were chosen."""
-        how = "on all other seeds" if self.is_cross_validated else "with the only seed"
-        tried = ", ".join(self.axis.labels)
-        return f"Of {self.axis.name}, each point has the value of {tried} that is best {how}."
+    words: str
+    """How values were chosen."""
 
 
 def searched(results: Results) -> tuple[Results, Search | None]:
@@ -68,10 +60,13 @@ def searched(results: Results) -> tuple[Results, Search | None]:
             found.append(replace(result, trial=replace(result.trial, labels=trial.labels)))
         elif (why := results.failures.get(str(tried))) is not None:
             failures[str(trial)] = f"{axis.name} = {value}: {why}"
+    # Each seed by the others, so that its own luck does not count; a single seed has none.
+    how = "on all other seeds" if len(study.seeds) > 1 else "with the only seed"
+    tried = ", ".join(axis.labels)
     search = Search(
         axis=axis,
         taken={point: _taken(axis, picks[point].values()) for point in points},
-        is_cross_validated=len(study.seeds) > 1,
+        words=f"Of {axis.name}, each point has the value of {tried} that is best {how}.",
     )
     return Results(study=reduced, results=tuple(found), failures=failures), search
 

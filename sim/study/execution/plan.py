@@ -104,15 +104,6 @@ class StudyPlan:
     """Estimated peak memory of a process."""
 
     @property
-    def shape(self) -> str:
-        """Numbers of points, seeds and trials left out, in words."""
-        study, trials = self.study, len(self.trials) + len(self.bad)
-        counts = {axis.name: len(axis.points) for axis in study.axes} | {"seeds": len(study.seeds)}
-        whole = math.prod(counts.values())
-        left_out = f", {whole - trials} left out" if trials < whole else ""
-        return ", ".join(f"{name}: {n}" for name, n in counts.items()) + left_out
-
-    @property
     def finished(self) -> int:
         """Number of trials finished before."""
         keys = {trial.key for trial in self.to_do}

@@ -166,17 +166,15 @@ def _table_of(results: Results, comparison: Comparison, search: Search | None) -
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
-    reached = ["Seeds at target"] * comparison.has_target
     tuned = [search] if search is not None else []
     heads = [comparison.axis, *(one.axis.name for one in tuned), "Compared with the first"]
-    heads += [*reached, *(metric.title for metric in metrics)]
+    heads += [metric.title for metric in metrics]
     lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     for row in rows:
         cells = [
             row.label,
             *(one.taken[row.label, *comparison.at.values()] for one in tuned),
             verdict_words(row, comparison),
-            *(f"{comparison.reached(row)} of {row.n}" for _ in reached),
             *(figure_words(row, metric) for metric in metrics),
         ]
         style = " class=even" if row.may_be_first else ""

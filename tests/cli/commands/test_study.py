@@ -41,7 +41,7 @@ def test_a_study_writes_tables_and_prints_a_ranking() -> None:
     assert done.exit_code == 0, done.output
     folder = Path("runs/study-mine")
     assert all(tables_of(folder))
-    assert "4 trials (topology: 2, seeds: 2), 4 to compute" in done.stderr
+    assert "4 trials, 4 to compute" in done.stderr
     assert "A small one" in done.stdout and f"Folder: {folder}" in done.stdout
     assert "topology by" in done.stdout and "complete" in done.stdout
 
@@ -59,7 +59,7 @@ def test_a_report_is_written_unless_switched_off() -> None:
 def test_a_dry_run_counts_the_trials_and_writes_nothing() -> None:
     done = run("--dry-run")
     assert done.exit_code == 0, done.output
-    assert "4 trials (topology: 2, seeds: 2), 4 to compute" in done.stderr
+    assert "4 trials, 4 to compute" in done.stderr
     assert not Path("runs").exists()
     run()
     assert "4 finished before" in run("--dry-run").stderr

@@ -181,7 +181,6 @@ def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, task="consensus"))
     assert found.metric.name == "disagreement"
     assert [row.label for row in found.rows] == ["complete", "ring"]
-    assert not found.has_target
 
 
 def test_one_seed_says_nothing_about_noise() -> None:

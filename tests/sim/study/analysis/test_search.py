@@ -56,8 +56,7 @@ def test_a_seed_does_not_influence_its_own_value() -> None:
 
 def test_a_single_seed_is_shown_at_its_own_best_with_a_note() -> None:
     best, search = searched(tuned(seeds=1))
-    assert search is not None and not search.is_cross_validated
-    assert search.words.endswith("with the only seed.")
+    assert search is not None and search.words.endswith("with the only seed.")
     assert len(best.results) == 2
 
 

@@ -25,7 +25,7 @@ def test_a_plan_goes_seed_by_seed_and_writes_nothing(
     tmp_path: Path,
 ) -> None:
     plan = plan_study(two_sizes(), tmp_path / "a", jobs=1)
-    assert plan.shape == "size: 2, seeds: 3" and not (tmp_path / "a").exists()
+    assert not (tmp_path / "a").exists()
     assert [trial.trial.labels["size"] for trial in plan.to_do] == ["16", "4"] * 3
     assert [trial.trial.seed for trial in plan.to_do] == [0, 0, 1, 1, 2, 2]
     assert [trial.trial.labels["size"] for trial in plan.trials] == ["4"] * 3 + ["16"] * 3

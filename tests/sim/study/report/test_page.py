@@ -84,7 +84,7 @@ def ceilings(labels: object) -> Course:
 
 def test_a_point_that_never_reaches_the_target_is_reported() -> None:
     text = read(results_of({"topology": ["ring", "complete"]}, ceilings)).text
-    words = "ring 0 of 3 arrive; no significant difference 0 of 3 0 of 3 arrive"
+    words = "ring 0 of 3 arrive; no significant difference 0 of 3 arrive"
     assert words in text
 
 
@@ -99,8 +99,8 @@ BEGUN = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2
 THREE = results_of({"topology": ["ring", "complete", "star"]}, rates)
 ONE_SEED = results_of({"topology": GRAPHS}, seeds=1)
 FAILED = "3 trials failed.* star, seed 1: 4 workers of 16 diverged.*What came out"
-APART = r"no significant difference \(detectable: \d+ %\) 3 of 3"
-STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3"
+APART = r"no significant difference \(detectable: \d+ %\)"
+STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+"
 
 
 @pytest.mark.extended
