@@ -62,11 +62,11 @@ def searched(results: Results) -> tuple[Results, Search | None]:
             failures[str(trial)] = f"{axis.name} = {value}: {why}"
     # Each seed by the others, so that its own luck does not count; a single seed has none.
     how = "on all other seeds" if len(study.seeds) > 1 else "with the only seed"
-    tried = ", ".join(axis.labels)
+    values = ", ".join(axis.labels)
     search = Search(
         axis=axis,
         taken={point: _taken(axis, picks[point].values()) for point in points},
-        words=f"Of {axis.name}, each point has the value of {tried} that is best {how}.",
+        words=f"Of {axis.name}, each point has the value of {values} that is best {how}.",
     )
     return Results(study=reduced, results=tuple(found), failures=failures), search
 
