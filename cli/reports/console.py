@@ -87,23 +87,20 @@ class Progress(Protocol):
 def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
     """Show progress on *stream*, usually stderr: a bar on a terminal, else a line now and then."""
     console = Console(file=stream)
+    every_s = BAR_EVERY_S if console.is_terminal else LINE_EVERY_S
     next_s = 0.0 if console.is_terminal else LINE_EVERY_S
 
-    def write(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
-        nonlocal next_s
-        for sentence in news:
-            print(sentence, file=stream, flush=True)
-        if wall_s >= next_s:
-            next_s = wall_s + LINE_EVERY_S
-            print(f"{wall_s:.0f} s: {line}", file=stream, flush=True)
-
-    def draw(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
+    def show(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
         nonlocal next_s
         for sentence in news:
             styled = sentence if isinstance(sentence, Text) else Text(sentence, style="red")
             console.print(styled, soft_wrap=True)
-        if wall_s >= next_s:
-            next_s = wall_s + BAR_EVERY_S
+        if wall_s < next_s:
+            return
+        next_s = wall_s + every_s
+        if bar is None:
+            console.print(Text(f"{wall_s:.0f} s: {line}"), soft_wrap=True)
+        else:
             # Without a known end, a bar moves to and fro.
             total = None if done is None else 1.0
             bar.update(task, total=total, completed=done, words=line, refresh=True)
@@ -111,7 +108,8 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
     if not console.is_terminal:
-        yield write
+        bar = None
+        yield show
         return
     percent = TextColumn("{task.percentage:>3.0f}%")
     # Cut to the available room: a bar of two lines could not be drawn in place.
@@ -124,7 +122,7 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
         transient=True,
     ) as bar:
         task = bar.add_task("", words="")
-        yield draw
+        yield show
 
 
 def counted(count: int, name: str) -> str:
