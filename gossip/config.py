@@ -118,13 +118,6 @@ class ProtocolConfig(ShareSettings):
         "answer. Lower heals partitions sooner and dials more.",
     )
 
-    incarnation_ahead_max: int = setting(
-        86_400_000,
-        "How far ahead of this peer's own an incarnation may be, in milliseconds; larger ones "
-        "are ignored. One damaged clock would shut its peer out of the swarm for that long.",
-        low=1,
-    )
-
     seek_s: float = _positive(0.2, "Time between two HELLOs to an address while no swarm is found.")
 
     found_s: float = _positive(

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NamedTuple, TypeVar, dataclass_transform
+from typing import Final, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
 __all__ = [
+    "INCARNATION_AHEAD_MS_MAX",
     "Incarnation",
     "PeerId",
     "ShareId",
@@ -23,6 +24,10 @@ PeerId = str
 
 Incarnation = int
 """One run of a peer: larger after every restart, 0 if unknown."""
+
+INCARNATION_AHEAD_MS_MAX: Final = 86_400_000
+"""How far ahead of a peer's own another incarnation may be; larger ones are ignored. One damaged
+clock would shut its peer out of the swarm for that long."""
 
 SnapshotId = int
 

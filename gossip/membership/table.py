@@ -25,7 +25,7 @@ from ..effects.events import (
     StaleIncarnation,
     ViewFull,
 )
-from ..types import Incarnation, PeerId
+from ..types import INCARNATION_AHEAD_MS_MAX, Incarnation, PeerId
 from ..wire.messages import HEARTBEAT_MAX, Envelope, Member, Phase
 from .entry import RISES_TO_BELIEVE, Known
 from .progress import StepCounts
@@ -291,7 +291,7 @@ class MemberTable:
         if self._started_s is None:
             self._started_s = now
         age = int((now - self._started_s) * 1000)
-        return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
+        return incarnation <= self.me.incarnation + age + INCARNATION_AHEAD_MS_MAX
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
         """Merge entries of a view that only say that a member still runs; return the rest."""

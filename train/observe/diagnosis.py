@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...gossip import RumorError
-from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
 from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
+from ...gossip.types import INCARNATION_AHEAD_MS_MAX
 from ...gossip.wire.messages import Member, Phase
 from ...gossip.wire.schema import Schema
 from ..runtime.search import bare_address
@@ -131,7 +131,7 @@ def _obstacles_inside(known: Sequence[Member], fixed_rule: str) -> Iterator[Find
     """Yield what keeps a newcomer out by the member table of the peer there, itself first."""
     # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
-    if ahead_ms > ProtocolConfig().incarnation_ahead_max:
+    if ahead_ms > INCARNATION_AHEAD_MS_MAX:
         why = f"{latest} began {ahead_ms / 86_400_000:.1f} days in the future"
         yield Finding("clock", why, "synchronize the clocks of both machines")
     is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)

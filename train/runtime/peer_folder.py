@@ -77,7 +77,6 @@ class PeerFolder:
         self.seeds: tuple[str, ...] = ()
         """Addresses of the peers that it knew before."""
         self._path = config.incarnation_folder
-        self._ahead_ms_max = config.protocol.incarnation_ahead_max
         self._vector, self._look, self._on_save = vector, look, on_save
         self._tensors = travelling_tensors(model, vector.schema)
         self._constants = vector.constants
@@ -289,7 +288,7 @@ class PeerFolder:
             ConfigError: Another process uses the folder.
         """
         self._keep_others_out()
-        following = next_incarnation(self._path, id, time.time(), self._ahead_ms_max)
+        following = next_incarnation(self._path, id, time.time())
         return max(following, self._last_incarnation + 1)
 
     def entered(self) -> None:

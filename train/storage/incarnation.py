@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from ...gossip import ConfigError
-from ...gossip.types import Incarnation, PeerId
+from ...gossip.types import INCARNATION_AHEAD_MS_MAX, Incarnation, PeerId
 from .files import forget_in_children, read_json, write_json
 
 __all__ = [
@@ -39,14 +39,12 @@ ADDRESSES_MAX: Final = 64
 LOCK: Final = "life.lock"
 
 
-def next_incarnation(
-    folder: Path | None, id: PeerId, unix_s: float, ahead_ms_max: int
-) -> Incarnation:
+def next_incarnation(folder: Path | None, id: PeerId, unix_s: float) -> Incarnation:
     """Return the next incarnation's number, above the last one even if the clock went back.
 
     Raises:
         ConfigError: The folder is another peer's, its number cannot be read, or the next one would
-            be over *ahead_ms_max* ahead of *unix_s*, which other peers do not accept.
+            be so far ahead of *unix_s* that other peers do not accept it.
     """
     now_ms = max(1, int(unix_s * 1000))
     last = last_incarnation(folder)
@@ -57,7 +55,7 @@ def next_incarnation(
             f"{folder} is of peer {last.id}, and this is {id}: name a new folder, or continue as "
             "that peer, with its id and peer.resume()"
         )
-    if last.number >= now_ms + ahead_ms_max:
+    if last.number >= now_ms + INCARNATION_AHEAD_MS_MAX:
         days = (last.number - now_ms) / _DAY_MS
         raise ConfigError(
             f"{folder / INCARNATION_FILE} counts incarnations by a clock that was {days:.0f} days "

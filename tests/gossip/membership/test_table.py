@@ -228,8 +228,11 @@ def test_a_departure_is_remembered_for_a_limited_time() -> None:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_an_incarnation_from_the_far_future_is_rejected(direct: bool) -> None:
-    table = MemberTable(member("a", incarnation=1000), replace(WARY, incarnation_ahead_max=500))
+def test_an_incarnation_from_the_far_future_is_rejected(
+    direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.gossip.membership.table.INCARNATION_AHEAD_MS_MAX", 500)
+    table = MemberTable(member("a", incarnation=1000), WARY)
     assert table.is_plausible(1500, 0.0) and not table.is_plausible(1501, 0.0)
     for peer in ("b", "a"):
         assert not learn(table, member(peer, incarnation=1501), direct=direct)
@@ -237,7 +240,7 @@ def test_an_incarnation_from_the_far_future_is_rejected(direct: bool) -> None:
     learn(table, member("b", incarnation=1400), direct=direct)
     assert not learn(table, member("b", incarnation=1501), direct=direct)
     assert table.incarnation("b") == 1400
-    table = MemberTable(table.me, replace(WARY, incarnation_ahead_max=500))
+    table = MemberTable(table.me, WARY)
     assert not table.is_plausible(2500, 7.0)
     assert table.is_plausible(2500, 8.0), "incarnations count milliseconds"
     assert PeerMet("c") in learn(table, member("c", incarnation=2500), 8.0, direct=direct)

@@ -209,7 +209,7 @@ def test_a_peer_starts_after_the_last_incarnation_that_its_swarm_knows(tmp_path:
             assert second.peer._running().protocol.account.incarnation > later + 1
             assert second.peer.weight > 0
             second.peer.leave()
-        assert next_incarnation(tmp_path / "new", "b", later / 1000, 10_000) > later + 2
+        assert next_incarnation(tmp_path / "new", "b", later / 1000) > later + 2
 
 
 @pytest.mark.extended

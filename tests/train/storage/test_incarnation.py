@@ -20,17 +20,16 @@ DAY_MS = 86_400_000
 
 def test_incarnations_follow_the_clock_and_never_repeat(tmp_path: Path) -> None:
     for folder in (None, tmp_path):
-        assert next_incarnation(folder, "a", 12.5, DAY_MS) == 12_500
+        assert next_incarnation(folder, "a", 12.5) == 12_500
     note_incarnation(tmp_path, "a", 90_000)
-    assert next_incarnation(tmp_path, "a", 12.5, DAY_MS) == 90_001
-    assert next_incarnation(tmp_path, "a", 91.0, DAY_MS) == 91_000
+    assert next_incarnation(tmp_path, "a", 12.5) == 90_001
+    assert next_incarnation(tmp_path, "a", 91.0) == 91_000
 
 
 def test_an_incarnation_too_far_in_the_future_is_refused(tmp_path: Path) -> None:
     note_incarnation(tmp_path, "a", 1_000 + 3 * DAY_MS)
     with pytest.raises(ConfigError, match=r"3 days ahead .* set the clock right"):
-        next_incarnation(tmp_path, "a", 1.0, DAY_MS)
-    assert next_incarnation(tmp_path, "a", 1.0, 4 * DAY_MS) == 1_001 + 3 * DAY_MS
+        next_incarnation(tmp_path, "a", 1.0)
 
 
 def test_a_folder_belongs_to_one_peer(tmp_path: Path) -> None:
@@ -38,14 +37,14 @@ def test_a_folder_belongs_to_one_peer(tmp_path: Path) -> None:
     note_incarnation(tmp_path, "a", 5)
     assert last_incarnation(tmp_path) == LastIncarnation("a", 5, ())
     with pytest.raises(ConfigError, match="is of peer a, and this is b"):
-        next_incarnation(tmp_path, "b", 1.0, DAY_MS)
+        next_incarnation(tmp_path, "b", 1.0)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"id": "a"}', '{"id": "a", "incarnation": "x"}'])
 def test_an_unreadable_incarnation_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "life.json").write_text(content)
     with pytest.raises(ConfigError, match="which incarnation of its peer was the last"):
-        next_incarnation(tmp_path, "a", 1.0, DAY_MS)
+        next_incarnation(tmp_path, "a", 1.0)
 
 
 def test_addresses_are_kept_with_the_incarnation(tmp_path: Path) -> None:
