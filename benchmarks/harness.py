@@ -43,9 +43,6 @@ class Result:
     title: str
     """One line that says what was measured."""
     rows: tuple[Row, ...]
-    ours: str = "rumor"
-    """Heading of our figures."""
-    reference: str = "reference"
     wall_s: float = 0.0
     """Duration of the measurement, seconds."""
 
@@ -59,7 +56,7 @@ def machine() -> str:
 
 def as_markdown(result: Result) -> str:
     """Return a Markdown section with the result's table."""
-    columns = ("what", result.ours, result.reference, "ratio", "unit", "reference and notes")
+    columns = ("what", "rumor", "reference", "ratio", "unit", "reference and notes")
     lines = [columns, ("---", "---:", "---:", "---:", "---", "---")]
     table = [f"| {' | '.join(cells)} |" for cells in (*lines, *(row.cells for row in result.rows))]
     title = f"{result.title}; it took {result.wall_s:.0f} s."

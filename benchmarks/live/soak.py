@@ -220,8 +220,6 @@ def measure_soak(
         name="soak",
         title=f"{staying} peers that stayed for {minutes:g} minutes while others of {peers} came "
         "and went: the last quarter next to the second",
-        ours="last quarter",
-        reference="second quarter",
         rows=(*_rows(looks, churn.events), _weight(whole)),
     )
 

@@ -69,7 +69,6 @@ def measure_straggler(
         name="straggler",
         title=f"Samples per second of {peers} peers, one {slowdown:g} times slower; steps of "
         f"{step_s * 1e3:g} ms and {step_s * slowdown * 1e3:g} ms, {n_params / 1e6:g} M parameters",
-        ours="fleet",
         rows=tuple(
             Row(name=name, ours=ours, reference=reference, unit="samples/s", note=note)
             for name, ours, reference, note in rows
