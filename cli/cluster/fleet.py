@@ -127,7 +127,7 @@ class Fleet:
         job = script_job(replace(config, peers=count), words, here=False)
         return cls(job, made, machines)
 
-    def settings(self) -> dict[str, Any]:
+    def commands(self) -> dict[str, str]:
         """Return the ssh command for each machine."""
         return {
             f"{machine.host.name} ({', '.join(place.id for place in self._on(machine))})": (

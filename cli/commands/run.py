@@ -11,7 +11,7 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ..launch.checks import find_command, script_job
-from ..launch.config import LaunchConfig, MachinesConfig, shown_settings
+from ..launch.config import LaunchConfig, MachinesConfig
 from ..launch.display import end
 from ..launch.folder import variables
 from ..launch.swarm import run_swarm
@@ -91,14 +91,14 @@ def run(
         _require_no_faults(config, "on other machines")
         fleet = Fleet.read(config, machines, words, names)
         job = fleet.job
-        settings = shown_settings(job.config) | fleet.settings()
+        commands = fleet.commands()
         told = {place.id: place.variables for place in fleet.places}
     else:
         job = script_job(config, words)
-        settings = shown_settings(job.config)
+        commands = {}
         told = {id: variables(config, job.out, i) for i, id in enumerate(config.ids())}
     if machines.dry_run:
-        _show(job.command, settings | {"out": str(job.out)}, told, as_json=as_json)
+        _show(job.command, commands, told, as_json=as_json)
         return
     if machines.hosts is None:
         summary = run_swarm(job)
@@ -153,23 +153,23 @@ def _becomes_task(
         print(f"{name} as {id}, in {out}: loading torch", file=sys.stderr, flush=True)
         # Signals and exit status are then those of the script.
         os.execvpe(command[0], command, {"OMP_NUM_THREADS": "1", **os.environ, **told})
-    _show(command, shown_settings(config) | {"out": str(out)}, {id: told}, as_json=as_json)
+    _show(command, {}, {id: told}, as_json=as_json)
     return True
 
 
 def _show(
     command: Sequence[str],
-    settings: Mapping[str, Any],
+    machines: Mapping[str, str],
     told: Mapping[str, Mapping[str, str]],
     *,
     as_json: bool,
 ) -> None:
     if as_json:
-        print_json({"command": list(command), "settings": settings, "environment": told})
+        print_json({"command": list(command), "machines": machines, "environment": told})
         return
     print(f"command: {shlex.join(command)}")
-    for name, value in settings.items():
-        print(f"{name}: {' '.join(value) if isinstance(value, tuple) else value}")
+    for name, text in machines.items():
+        print(f"{name}: {text}")
     for id, environment in told.items():
         print(f"\n{id}:")
         for name, text in environment.items():

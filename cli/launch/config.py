@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("NOT_OF_TASK", "PROGRAM", "Job", "LaunchConfig", "MachinesConfig", "Place", "device_of"),
-    "shown_settings",
 ]
 
 
@@ -182,7 +181,7 @@ class MachinesConfig:
         metavar="PORT",
     )
 
-    dry_run: bool = setting(False, "Show settings; start nothing.")
+    dry_run: bool = setting(False, "Show what each process would get; start nothing.")
 
     models: bool = setting(True, "With ``hosts``: copy the peers' models here, and merge them.")
 
@@ -204,14 +203,6 @@ def device_of(text: str, index: int) -> str:
         raise ConfigError(
             f"--device is {text!r}: write cuda:{{i}} for a GPU per process, or cpu or cuda"
         ) from None
-
-
-def shown_settings(config: LaunchConfig) -> dict[str, Any]:
-    """Return all settings that are not None, by name, including the exchange's; paths as text."""
-    own = {each.name: getattr(config, each.name) for each in fields(config)}
-    whole = own | config.exchange.as_json()
-    given = {name: v for name, v in whole.items() if name != "exchange" and v is not None}
-    return {name: str(v) if isinstance(v, Path) else v for name, v in given.items()}
 
 
 # With -P, a file types.py in the working directory does not shadow Python's own.

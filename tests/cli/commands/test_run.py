@@ -60,9 +60,8 @@ def test_a_dry_run_shows_the_environment_of_each_process_and_starts_nothing(tmp_
     result = run("--config", "swarm.toml", "--dry-run", "--json", "-n", "3")
     plan = json.loads(result.stdout)
     assert plan["command"][1:] == ["mine.py", "--steps", "3"]
-    assert (plan["settings"]["peers"], plan["settings"]["linger_s"]) == (3, 5.0)
-    assert plan["settings"]["faults"] == "faults.json"
     first, second, _ = plan["environment"].values()
+    assert (first["RUMOR_COUNT"], first["RUMOR_LINGER_S"]) == ("3", "5.0")
     assert (first["RUMOR_DEVICE"], second["RUMOR_DEVICE"]) == ("cuda:0", "cuda:1")
     assert (first["RUMOR_RULE"], second["RUMOR_SLOW"]) == ("sgp", "4.0")
     assert first["RUMOR_WIRE"] == "float16"
