@@ -188,12 +188,6 @@ class Inbox:
             if now >= transfer.deadline_s:
                 self.decide(transfer, 0, "stalled")
 
-    def forget(self, sender: PeerId, current: Incarnation) -> None:
-        for transfer in tuple(self.transfers.values()):
-            earlier = transfer.id.sender == sender and transfer.id.incarnation < current
-            if earlier and not transfer.whole:
-                self.decide(transfer, 0, "its sender restarted")
-
     def _admits(self, share: ShareId, message: Offer) -> bool:
         """Return True if an offered share is new and is not refused."""
         size = message.form.size_bytes(self._schema, share.shard)

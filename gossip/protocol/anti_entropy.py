@@ -76,11 +76,6 @@ class Membership:
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
         """Act on a message of this incarnation of *peer*: earlier ones will not be heard again."""
         for shard_state in self._state.busy_shards:
-            # This runs for every message, and hardly any changes anything.
-            for sender, earlier in shard_state.inbox.transfers:
-                if sender == peer and earlier < incarnation:
-                    shard_state.inbox.forget(peer, incarnation)
-                    break
             transfer = shard_state.outbox.transfers.get(peer)
             if transfer is None:
                 continue

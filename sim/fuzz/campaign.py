@@ -214,7 +214,6 @@ EVENT_COVERAGE: Mapping[str, str] = {
     "unsent": "a sender learned that its neighbor was unreachable",
     "chunked transfer given up": "a transfer stopped in its midst, and its weight went back",
     "refused: stalled": "a receiver gave up a transfer that had stalled",
-    "refused: its sender restarted": "a receiver gave a transfer up whose sender was gone",
     "refused: not finite": "a share of a model that had diverged was noticed and refused",
     "suspected": "a peer was silent for so long that it was passed over",
     "recovered": "a peer that was suspected, or considered dead, was heard again",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Drop, Mix, Stage
+from rumor.gossip.effects.effects import Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
@@ -181,22 +181,6 @@ def test_an_impossible_weight_is_refused() -> None:
     assert answers(scene, replace(OFFER, seq=2, escrow=WEIGHT_MAX - ONE)) == [Grant(2, 32)]
     scene.introduce("c", "b")
     assert refusals(scene, "c", replace(OFFER, escrow=1)) == why
-
-
-def test_an_incomplete_share_of_a_restarted_sender_is_returned() -> None:
-    scene = make_scene()
-    scene.introduce("c", "b")
-    assert not refusals(scene, "c", OFFER)
-    answers(scene, OFFER)
-    effects = scene.tell("a", "b", Query(1), incarnation=2)
-    assert Drop(SHARE) in effects
-    assert only(effects, ShareRefused) == [ShareRefused("a", "its sender restarted")]
-    assert scene.peers["b"].staged == 1
-    scene = make_scene(SMALL)
-    answers(scene, PUSH)
-    assert not only(scene.tell("a", "b", Query(1), incarnation=2), ShareRefused), (
-        "the share is complete"
-    )
 
 
 def test_a_share_of_another_swarm_is_refused_unless_it_was_accepted_before() -> None:
