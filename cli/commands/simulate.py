@@ -1,8 +1,8 @@
 """``rumor simulate``: many workers in one process, under virtual time."""
 
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,6 @@ from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
 if TYPE_CHECKING:
     from ...sim import Run
-    from ...sim.batched.schedule import Progress
     from ...sim.results.compare import SideBySide
     from ...sim.results.live_run import LiveRun
 
@@ -195,20 +194,10 @@ def _run(config: SimulationConfig) -> "Run":
     from ...sim.results.figures import describe
     from ..reports.simulation import display_on
 
-    show: Callable[[Progress], None] | None = None
+    title = describe(asdict(config) | {"rule_spec": str(config.rule_spec)})
     try:
-        with ExitStack() as shown:
-
-            def take(progress: "Progress") -> None:
-                nonlocal show
-                if show is None:
-                    # At the first report: invalid settings have been refused by then.
-                    title = describe(asdict(config) | {"rule_spec": str(config.rule_spec)})
-                    display = display_on(sys.stderr, title, config.time_s)
-                    show = shown.enter_context(display)
-                show(progress)
-
-            return run_simulation(config, progress=take)
+        with display_on(sys.stderr, title, config.time_s) as show:
+            return run_simulation(config, progress=show)
     except KeyboardInterrupt:
         fail("stopped; nothing was kept", STOPPED)
 

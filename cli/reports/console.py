@@ -85,13 +85,19 @@ class Progress(Protocol):
 
 @contextmanager
 def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
-    """Show progress on *stream*, usually stderr: a bar on a terminal, else a line now and then."""
+    """Show progress on *stream*, usually stderr: a bar on a terminal, else a line now and then.
+
+    The title comes with the first report: before that, invalid settings may be refused.
+    """
     console = Console(file=stream)
     every_s = BAR_EVERY_S if console.is_terminal else LINE_EVERY_S
     next_s = 0.0 if console.is_terminal else LINE_EVERY_S
 
     def show(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
-        nonlocal next_s
+        nonlocal next_s, title
+        if title:
+            console.print(Text(title, style="bold"), soft_wrap=True)
+            title = ""
         for sentence in news:
             styled = sentence if isinstance(sentence, Text) else Text(sentence, style="red")
             console.print(styled, soft_wrap=True)
@@ -105,8 +111,6 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
             total = None if done is None else 1.0
             bar.update(task, total=total, completed=done, words=line, refresh=True)
 
-    if title:
-        console.print(Text(title, style="bold"), soft_wrap=True)
     if not console.is_terminal:
         bar = None
         yield show
