@@ -831,8 +831,8 @@ class Peer:
         """Return the current weighted average of all live peers' models, for evaluation.
 
         It is ``sum w_i x_i / sum w_i``, in float64, in two to three models of memory. Models are
-        read one after another, each at its peer's next step, within *timeout_s* seconds; the
-        result names peers that do not answer. No weight moves, and training continues, except under
+        read one after another, each at its peer's next step; the result names peers that do not
+        answer within *timeout_s* seconds. No weight moves, and training continues, except under
         a synchronous rule. Shares that move in the meantime count twice or not at all. Call it
         between two steps, not after `merge`. In a group, the leader alone gets the state.
 

@@ -621,8 +621,7 @@ class PeerRuntime:
             body = self.look(
                 lambda p: Stopping(why, p.state.weight, p.phase, p.table.step, p.done),
             )
-            self.transport.learn(source, received.route, bulk=False, place=received.place)
-            self.transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
+            self._reply(envelope, received, body)
             raise RemoteProtocolError(f"a request to stop: {why}", source)
         return envelope, check
 
@@ -647,15 +646,14 @@ class PeerRuntime:
         self, question: Envelope, received: Received, body: Body, frame: Buffer = b""
     ) -> None:
         """Answer outside the protocol, which stays unchanged and keeps no record."""
-        answer = self._answer_to(question, body)
-        answer = replace(answer, shard=question.shard, frame_bytes=len(frame))
-        parts, asker = encode(answer, frame), question.source
-        if self.transport.answer(received, parts) or self.transport.send(asker, parts, bulk=False):
-            self.counters.note_sent(answer, parts)
-
-    def _answer_to(self, question: Envelope, body: Body) -> Envelope:
         asker = question.source, question.source_incarnation
-        return self._envelope(self.protocol.account.life, asker, body)
+        answer = self._envelope(self.protocol.account.life, asker, body)
+        answer = replace(answer, shard=question.shard, frame_bytes=len(frame))
+        parts = encode(answer, frame)
+        if self.transport.answer(received, parts) or self.transport.send(
+            question.source, parts, bulk=False
+        ):
+            self.counters.note_sent(answer, parts)
 
     def _envelope(
         self, source: tuple[PeerId, Incarnation], to: tuple[PeerId, Incarnation], body: Body
