@@ -26,8 +26,7 @@ from .dealers import Dealers
 from .keys.curve import ROSTER_MAGIC, Curve
 from .keys.keyring import Keyring
 from .listener import Listener
-from .received import OnSocket, Received, Route
-from .sockets import try_send
+from .sockets import OnSocket, Received, Route, try_send
 
 __all__ = ["Received", "Route", "Transport", "local_host"]
 

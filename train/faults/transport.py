@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from ...gossip.errors import ConfigError, RemoteProtocolError
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.received import Received, Route
+from ...gossip.transport.sockets import Received, Route
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import Buffer, decode_header

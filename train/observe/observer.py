@@ -16,7 +16,7 @@ from ...gossip import ConfigError, TransportError
 from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.addresses import allow_more_files, parse_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.received import Received
+from ...gossip.transport.sockets import Received
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.codec import decode_header, encode

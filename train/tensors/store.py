@@ -43,7 +43,7 @@ from ...gossip.effects.effects import (
     X,
 )
 from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
-from ...gossip.transport.received import Received
+from ...gossip.transport.sockets import Received
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.codec import Buffer, Checksum, checksum
 from ...gossip.wire.formats import Form, parse_wire
