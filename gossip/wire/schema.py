@@ -203,7 +203,7 @@ class Schema:
         low, high = self.shard_bounds(shard)
         return tuple(
             Piece(run.dtype, max(low, run.start_bytes), min(high, run.stop_bytes))
-            for run in self._runs
+            for run in self.runs
             if run.start_bytes < high and low < run.stop_bytes
         )
 
@@ -220,7 +220,7 @@ class Schema:
         )
 
     def _picked(self, lines: NDArray[Any]) -> Iterator[Piece]:
-        for run in self._runs:
+        for run in self.runs:
             start, stop = run.start_bytes, run.stop_bytes
             ends = np.searchsorted(lines, (start // ALIGNMENT_BYTES, stop // ALIGNMENT_BYTES))
             inside = lines[slice(*ends)]
@@ -228,7 +228,8 @@ class Schema:
                 yield Piece(run.dtype, start, stop, inside)
 
     @cached_property
-    def _runs(self) -> tuple[Piece, ...]:
+    def runs(self) -> tuple[Piece, ...]:
+        """Runs of one dtype, which together are the vector."""
         runs, start = [], 0
         shared = (tensor for tensor in self.tensors if tensor.shared)
         for dtype, run in groupby(shared, key=lambda tensor: tensor.dtype):

@@ -100,10 +100,10 @@ class Models:
             weight_units = np.ones_like(weight_units)
         for shard, held in enumerate(in_proportion(weight_units).T.tolist()):
             for span in rows.spans(shard):
-                mean = span.of(means[span.part])
-                _add_weighted(mean, span.of(rows.x[span.part]), held)
+                mean = span.of(means)
+                _add_weighted(mean, span.of(rows.x), held)
                 mean /= sum(held)
-                span.put(means[span.part], mean)
+                span.put(means, mean)
         found: list[tuple[Placed, Tensor]] = []
         for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
             flat = mean.to(part.dtype)

@@ -10,10 +10,10 @@ from ...gossip.effects.registers import is_pattern
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
-from ...train.tensors.layout import Layout, Placed
+from ...train.tensors.layout import Layout, Placed, Span, spans_of
 from ...train.tensors.vector import Vector
 from .cores import ONE_CORE, Threads
-from .shares import Parts, Shares, Span, rows_of, spans_of
+from .shares import Parts, Shares, rows_of
 from .steppers.stepper import Memory, WorkerCheckpoints
 
 __all__ = ["CPU", "ParameterMatrix", "tensors_of"]
@@ -116,7 +116,7 @@ class ParameterMatrix:
 
     def spans(self, shard: int) -> tuple[Span, ...]:
         """Return where a shard is in the parts of `x`."""
-        return spans_of(self.schema, shard, self.row(0))
+        return spans_of(self.schema, shard, self.device)
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

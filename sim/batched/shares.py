@@ -5,10 +5,9 @@ functions, so that a simulated worker gets the same numbers in every bit.
 """
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,16 +19,17 @@ from ...gossip.effects.effects import X
 from ...gossip.effects.registers import OnDemand
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.formats import NATIVE, Wire, parse_wire
-from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
+from ...gossip.wire.schema import Schema
 from ...train.tensors.blocks import exchange, no_anchor, squared_distance, widened
+from ...train.tensors.layout import spans_of
 from ...train.tensors.wires import formats
 from ..kernel import program
 from ..kernel.faults.forgeries import Vector
 from .cores import ONE_CORE, Threads
 
 __all__ = [
-    *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "Span", "WholeShares"),
-    *("mix", "rows_of", "spans_of"),
+    *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "WholeShares"),
+    *("mix", "rows_of"),
 ]
 
 Parts = tuple[Tensor, ...]
@@ -77,46 +77,6 @@ def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
     for name, parts in registers.items():
         rows[name] = EachRow(parts)
     return rows
-
-
-class Span(NamedTuple):
-    """Consecutive numbers in one part of a vector, or cache lines picked from it."""
-
-    part: int
-    start: int
-    stop: int
-    places: Tensor | None = None
-    """Positions of the numbers, int64, if they are scattered; start and stop then index these."""
-
-    def of(self, row: Tensor) -> Tensor:
-        """Return the numbers, along the last axis: a view, or a copy if they are scattered."""
-        if self.places is None:
-            return row[..., self.start : self.stop]
-        return row.index_select(-1, self.places)
-
-    def put(self, row: Tensor, numbers: Tensor) -> None:
-        """Write back a changed result of `of`."""
-        if self.places is not None:
-            row.index_copy_(-1, self.places, numbers)
-
-
-def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
-    """Return where a shard is in the *parts* of a vector, in the order in which pieces are sent."""
-    ends = list(accumulate(part.nbytes for part in parts))
-    spans = []
-    for piece in schema.pieces(shard):
-        index = bisect_right(ends, piece.start_bytes)
-        itemsize = parts[index].element_size()
-        begin = ends[index] - parts[index].nbytes
-        if piece.lines is None:
-            start = (piece.start_bytes - begin) // itemsize
-            spans.append(Span(index, start, start + piece.n_numbers))
-            continue
-        first = (piece.lines.astype(np.int64) * ALIGNMENT_BYTES - begin) // itemsize
-        places = (first[:, None] + np.arange(ALIGNMENT_BYTES // itemsize)).reshape(-1)
-        found = torch.from_numpy(places).to(parts[index].device)
-        spans.append(Span(index, 0, len(places), found))
-    return tuple(spans)
 
 
 _SHARES_MIN: Final = 64
@@ -260,7 +220,8 @@ class Shares:
         self._ids = ids
         self._seed = seed
         self._locals = locals
-        self._spans = [spans_of(schema, shard, anchor) for shard in range(schema.shards)]
+        device = anchor[0].device
+        self._spans = [spans_of(schema, shard, device) for shard in range(schema.shards)]
         self._pieces = [schema.pieces(shard) for shard in range(schema.shards)]
         self._is_cut = schema.shards > 1
         self._is_scattered = self._is_cut and schema.scattered
@@ -450,13 +411,13 @@ class Shares:
     def _part(self, row: Parts, shard: int) -> Parts:
         if not self._is_cut:
             return row
-        return tuple(span.of(row[span.part]) for span in self._spans[shard])
+        return tuple(span.of(row) for span in self._spans[shard])
 
     def _put(self, row: Parts, shard: int, numbers: Sequence[Tensor]) -> None:
         """Write back a changed result of `_part` that is not a view."""
         if self._is_scattered:
             for span, part in zip(self._spans[shard], numbers, strict=True):
-                span.put(row[span.part], part)
+                span.put(row, part)
 
     def _sent_by(self, worker: int) -> Parts:
         """Return what a worker has last sent of each number: at first, the initial values."""
@@ -484,7 +445,7 @@ class Shares:
         pieces = self._pieces[cut.shard] * form.registers
         parts = []
         for piece, span in zip(pieces, self._spans[cut.shard] * form.registers, strict=True):
-            like = self._anchor[span.part]
+            like = self._anchor[span.flat]
             size = wire.room_bytes(piece.dtype, piece.n_numbers)
             raw = torch.empty(size, dtype=torch.uint8, device=like.device)
             parts.append(raw if wire.converts(piece.dtype) else raw.view(like.dtype))

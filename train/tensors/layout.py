@@ -2,6 +2,7 @@
 and whether the others have changed."""
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
@@ -46,9 +47,11 @@ __all__ = [
     "Placed",
     "Plan",
     "Segment",
+    "Span",
     "bits_of",
     "plan",
     "resized",
+    "spans_of",
 ]
 
 
@@ -301,14 +304,56 @@ _ADVICE: Final = {
 }
 
 
-class Part(NamedTuple):
-    """Numbers of one flat tensor, and their slot in a payload."""
+class Span(NamedTuple):
+    """Consecutive numbers of one flat tensor, or cache lines picked from it."""
 
     flat: int
     """Index of the flat tensor."""
     low: int
     high: int
     """Indices of the first number, and past the last; with `lines`, into them."""
+    per_line: int
+    """Numbers in a cache line."""
+    lines: Tensor | None = None
+    """Indices of cache lines of the flat tensor, int64, on its device; None if consecutive."""
+
+    def of(self, flats: Sequence[Tensor]) -> Tensor:
+        """Return the numbers, along the last axis, in tensors that lie as the flat ones do: a view,
+        or a copy if they are scattered, which `put` writes back."""
+        flat = flats[self.flat]
+        if self.lines is None:
+            return flat[..., self.low : self.high]
+        return self._as_lines(flat).index_select(-2, self.lines).flatten(-2)
+
+    def put(self, flats: Sequence[Tensor], numbers: Tensor) -> None:
+        """Write back the numbers that `of` returned, after changing them."""
+        if self.lines is not None:
+            self._as_lines(flats[self.flat]).index_copy_(-2, self.lines, self._as_lines(numbers))
+
+    def _as_lines(self, numbers: Tensor) -> Tensor:
+        # A sum in float64 has as many numbers in a line as the model.
+        return numbers.view(*numbers.shape[:-1], -1, self.per_line)
+
+
+def spans_of(schema: Schema, shard: int, device: torch.device) -> tuple[Span, ...]:
+    """Return where a shard is in the flat tensors of a vector, one for each of `Schema.runs`, in
+    the order in which it is sent."""
+    spans, starts = [], [run.start_bytes for run in schema.runs]
+    for piece in schema.pieces(shard):
+        index = bisect_right(starts, piece.start_bytes) - 1
+        low, lines = (piece.start_bytes - starts[index]) // ITEMSIZES[piece.dtype], None
+        if piece.lines is not None:
+            found = piece.lines.astype(np.int64) - starts[index] // ALIGNMENT_BYTES
+            lines = torch.from_numpy(found).to(device)
+        per_line = ALIGNMENT_BYTES // ITEMSIZES[piece.dtype]
+        spans.append(Span(index, low, low + piece.n_numbers, per_line, lines))
+    return tuple(spans)
+
+
+class Part(NamedTuple):
+    """Numbers of one flat tensor, and their slot in a payload."""
+
+    span: Span
     slot: slice
     """Bytes of the payload, padding included."""
     dtype: torch.dtype
@@ -318,26 +363,6 @@ class Part(NamedTuple):
     """False if the format leaves numbers of this dtype unchanged."""
     bare: bool = False
     """True if written as absolute values, False as differences from the anchor."""
-    lines: Tensor | None = None
-    """Indices of cache lines of the flat tensor, int64, on its device; None if contiguous."""
-
-    def of(self, flats: Sequence[Tensor]) -> Tensor:
-        """Return the numbers in tensors that lie as the flat ones do: a view, or a copy if they are
-        scattered, which `put` writes back."""
-        flat = flats[self.flat]
-        if self.lines is None:
-            return flat[self.low : self.high]
-        return self._as_lines(flat).index_select(0, self.lines).view(-1)
-
-    def put(self, flats: Sequence[Tensor], numbers: Tensor) -> None:
-        """Write back the numbers that `of` returned, after changing them."""
-        if self.lines is not None:
-            there = self._as_lines(flats[self.flat])
-            there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
-
-    def _as_lines(self, flat: Tensor) -> Tensor:
-        # A sum in float64 has as many numbers in a line as the model.
-        return flat.view(-1, ALIGNMENT_BYTES // self.dtype.itemsize)
 
 
 class Plan(NamedTuple):
@@ -355,17 +380,18 @@ class Plan(NamedTuple):
     size_bytes: int
 
 
-def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int = 0) -> Plan:
-    """Lay out the payload of one shard of the tensors in *segments*."""
-    wire, pieces, stop = parse_wire(form.wire), schema.pieces(shard), 0
+def plan(schema: Schema, device: torch.device, form: Form, shard: int = 0) -> Plan:
+    """Lay out the payload of one shard of a vector on a device."""
+    wire, stop = parse_wire(form.wire), 0
+    pieces = [*zip(schema.pieces(shard), spans_of(schema, shard, device), strict=True)]
     registers: list[tuple[Part, ...]] = []
     for register in range(form.registers):
-        registers.append(_parts(pieces, segments, wire, stop, bare=form.bare or register > 0))
+        registers.append(_parts(pieces, wire, stop, bare=form.bare or register > 0))
         stop = registers[-1][-1].slot.stop
     has_local = form.copy and shard == 0
     local = slice(stop, stop + (schema.copy_bytes - schema.share_bytes if has_local else 0))
     native = parse_wire(NATIVE)
-    anchor = _parts(pieces, segments, native, local.stop) if form.anchor else ()
+    anchor = _parts(pieces, native, local.stop) if form.anchor else ()
     numbers = *chain.from_iterable(registers), *anchor
     return Plan(
         registers=tuple(registers),
@@ -378,30 +404,15 @@ def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int = 0
 
 
 def _parts(
-    pieces: Sequence[Piece],
-    segments: Sequence[Segment],
-    wire: Wire,
-    start: int,
-    *,
-    bare: bool = False,
+    pieces: Sequence[tuple[Piece, Span]], wire: Wire, start: int, *, bare: bool = False
 ) -> tuple[Part, ...]:
     """Return the parts of one register, in slots from *start* on."""
     parts: list[Part] = []
-    for piece in pieces:
-        dtype: torch.dtype = getattr(torch, piece.dtype)
-        size, converts = dtype.itemsize, wire.converts(piece.dtype)
-        (index,) = (i for i, segment in enumerate(segments) if segment.dtype == dtype)
-        base, lines = segments[index].start_bytes, None
-        low, high = piece.start_bytes - base, piece.stop_bytes - base
-        if piece.lines is not None:
-            found = piece.lines.astype(np.int64) - base // ALIGNMENT_BYTES
-            lines = torch.from_numpy(found).to(segments[index].tensors[0].tensor.device)
-            low, high = 0, piece.size_bytes
-        room = wire.room_bytes(piece.dtype, piece.n_numbers) if converts else high - low
+    for piece, span in pieces:
+        converts = wire.converts(piece.dtype)
+        room = wire.room_bytes(piece.dtype, piece.n_numbers) if converts else piece.size_bytes
         slot = slice(start, start + room)
-        parts.append(
-            Part(index, low // size, high // size, slot, dtype, wire, converts, bare, lines)
-        )
+        parts.append(Part(span, slot, getattr(torch, piece.dtype), wire, converts, bare))
         start = slot.stop
     return tuple(parts)
 

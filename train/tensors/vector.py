@@ -164,7 +164,7 @@ class Vector:
         )
         """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
-        self.plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
+        self.plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.device))
         """Cached `layout.plan` of a form and a shard."""
 
     @property
@@ -272,7 +272,7 @@ class Vector:
             if form.copy:
                 self._take_local(host[layout.local])
             for part, flats, name in leaving:
-                room, numbers = host[part.slot], part.of(flats)
+                room, numbers = host[part.slot], part.span.of(flats)
                 write = partial(self._write, name, rng, part) if part.converts else None
                 if self._queue is not None:
                     mark, look = depart(self._queue, room, numbers, write)
@@ -309,7 +309,7 @@ class Vector:
         for part in self.plan(form, shard).numbers:
             raw = payload[part.slot]
             if part.converts:
-                if not formats.is_finite(raw, part.wire, part.high - part.low):
+                if not formats.is_finite(raw, part.wire, part.span.high - part.span.low):
                     return False
             elif not is_finite_tensor(raw.view(part.dtype)):
                 return False
@@ -342,7 +342,7 @@ class Vector:
         """
         with self._in_order():
             for part in self.plan(form, shard).registers[0]:
-                numbers = part.of(self.flats)
+                numbers = part.span.of(self.flats)
                 if part.converts:
                     raw = payload[part.slot].to(numbers.device, non_blocking=True)
                     anchor = self._anchor_of(part)
@@ -358,7 +358,7 @@ class Vector:
                         else:
                             here.lerp_(there, fraction)
                         start += there.numel()
-                part.put(self.flats, numbers)
+                part.span.put(self.flats, numbers)
             if fraction == 1.0 and form.copy:
                 self._take_over(payload, form, shard)
             marks = self._note()
@@ -372,7 +372,7 @@ class Vector:
         those of ``x``, on one device."""
         for part in self.plan(form, shard).registers[0]:
             with self._in_order():
-                yield self._read(part, payload), part.of(self.flats)
+                yield self._read(part, payload), part.span.of(self.flats)
                 # The caller releases the share next, and its memory is reused.
                 wait(self._note())
 
@@ -391,7 +391,7 @@ class Vector:
                     continue
                 payload, form, index = term
                 for part in self.plan(form).registers[index]:
-                    part.of(totals).add_(self._read(part, payload), alpha=coefficient)
+                    part.span.of(totals).add_(self._read(part, payload), alpha=coefficient)
             for target, total in zip(self._registers[register], totals, strict=True):
                 target.copy_(total)
             marks = self._note()
@@ -424,9 +424,9 @@ class Vector:
             return formats.write(room, numbers, part.wire, anchor=anchor, rng=rng)
         if flats is None or name != X:
             raise LocalProtocolError(f"what was last sent of {name!r} is not noted")
-        sent = part.of(flats)
+        sent = part.span.of(flats)
         fits = formats.write(room, numbers, part.wire, anchor=anchor, sent=sent)
-        part.put(flats, sent)
+        part.span.put(flats, sent)
         return fits
 
     def _read(self, part: Part, payload: Payload) -> Tensor:
@@ -435,7 +435,7 @@ class Vector:
             return raw.view(part.dtype)
         if not (part.wire.is_dense or part.bare):
             raise LocalProtocolError(f"a share in {part.wire} does not hold every number")
-        anchor, n_numbers = self._anchor_of(part), part.high - part.low
+        anchor, n_numbers = self._anchor_of(part), part.span.high - part.span.low
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor)
 
     def _take_over(self, payload: Payload, form: Form, shard: int) -> None:
@@ -447,7 +447,7 @@ class Vector:
             _fill(part, self._anchor(), self._read(part, payload))
         if self._sent is not None:
             for part in layout.registers[0]:
-                _fill(part, self._sent, part.of(self.flats))
+                _fill(part, self._sent, part.span.of(self.flats))
 
     def _local_rooms(self, room: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over the local buffers, each with its slot in the room of all."""
@@ -474,13 +474,13 @@ class Vector:
 
     def _anchor_of(self, part: Part) -> Tensor | None:
         """Return the anchor from which a part's numbers are written as differences, if any."""
-        return part.of(self._anchor()) if part.wire.needs_anchor and not part.bare else None
+        return part.span.of(self._anchor()) if part.wire.needs_anchor and not part.bare else None
 
 
 def _fill(part: Part, flats: Flats, numbers: Tensor) -> None:
-    here = part.of(flats)
+    here = part.span.of(flats)
     here.copy_(numbers)
-    part.put(flats, here)
+    part.span.put(flats, here)
 
 
 # Not a method: a method would keep the vector in a reference cycle until garbage collection.

@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from ...gossip.weight import founders
-from ...gossip.wire.schema import ALIGNMENT_BYTES, Piece, Schema
+from ...gossip.wire.schema import Piece, Schema
 from .blocks import is_finite_tensor
 from .buffers import Payload
+from .layout import spans_of
 
 __all__ = ["WeightedSum", "are_finite"]
+
+_CPU: Final = torch.device("cpu")
 
 # Numbers converted to float64 at a time.
 _CHUNK: Final = 1 << 18
@@ -24,42 +27,46 @@ class WeightedSum:
         self.schema = schema
         self.weights = [0] * schema.shards
         """Sum of the weights of each shard, in quanta."""
-        self._pieces = [schema.pieces(shard) for shard in range(schema.shards)]
+        self._spans = [spans_of(schema, shard, _CPU) for shard in range(schema.shards)]
         self._sums = [
-            [torch.zeros(piece.n_numbers, dtype=torch.float64, device="cpu") for piece in pieces]
-            for pieces in self._pieces
+            torch.zeros(run.n_numbers, dtype=torch.float64, device=_CPU) for run in schema.runs
         ]
 
     def add(self, payloads: Sequence[Payload], weights: Sequence[int]) -> None:
         """Add a model, given as the payloads of its shards in float32, or as copies."""
         for shard, (payload, weight) in enumerate(zip(payloads, weights, strict=True)):
-            self._add(shard, _cut(payload, self._pieces[shard]), weight)
+            self._add(shard, _cut(payload, self.schema.pieces(shard)), weight)
 
     def add_vector(self, vector: Tensor, weights: Sequence[int]) -> None:
         """Add a model, given as the bytes of the whole vector."""
+        flats = self._flats(vector)
         for shard, weight in enumerate(weights):
-            numbers = (_within(vector, piece) for piece in self._pieces[shard])
-            self._add(shard, numbers, weight)
+            self._add(shard, (span.of(flats) for span in self._spans[shard]), weight)
 
     def write_mean(self, vector: Tensor) -> None:
         """Overwrite the bytes of a vector with the average, except in shards without weight. The
         sums are spent."""
-        for pieces, sums, weight in zip(self._pieces, self._sums, self.weights, strict=True):
-            for piece, total in zip(pieces, sums, strict=True) if weight else ():
-                mean = total.div_(founders(weight)).to(getattr(torch, piece.dtype))
-                if piece.lines is None:
-                    vector[piece.start_bytes : piece.stop_bytes] = mean.view(torch.uint8)
-                else:
-                    lines = torch.from_numpy(piece.lines).long()
-                    vector.view(-1, ALIGNMENT_BYTES)[lines] = mean.view(torch.uint8).view(
-                        -1, ALIGNMENT_BYTES
-                    )
+        flats = self._flats(vector)
+        for spans, weight in zip(self._spans, self.weights, strict=True):
+            for span in spans if weight else ():
+                numbers = span.of(flats)
+                numbers.copy_(span.of(self._sums).div_(founders(weight)))
+                span.put(flats, numbers)
+
+    def _flats(self, vector: Tensor) -> list[Tensor]:
+        """Return the numbers of each dtype in the bytes of the whole vector."""
+        return [
+            vector[run.start_bytes : run.stop_bytes].view(getattr(torch, run.dtype))
+            for run in self.schema.runs
+        ]
 
     def _add(self, shard: int, pieces: Iterator[Tensor], weight: int) -> None:
         self.weights[shard] += weight
-        for numbers, total in zip(pieces, self._sums[shard], strict=True):
+        for numbers, span in zip(pieces, self._spans[shard], strict=True):
+            total = span.of(self._sums)
             for part, there in zip(numbers.split(_CHUNK), total.split(_CHUNK), strict=True):
                 there.add_(part.double(), alpha=founders(weight))
+            span.put(self._sums, total)
 
 
 def are_finite(schema: Schema, payloads: Sequence[Payload]) -> bool:
@@ -77,12 +84,3 @@ def _cut(payload: Payload, pieces: Sequence[Piece]) -> Iterator[Tensor]:
     for piece in pieces:
         yield payload[slice(start, start + piece.size_bytes)].view(getattr(torch, piece.dtype))
         start += piece.size_bytes
-
-
-def _within(vector: Tensor, piece: Piece) -> Tensor:
-    """Return the numbers of a piece in the bytes of the whole vector."""
-    raw = vector[piece.start_bytes : piece.stop_bytes]
-    if piece.lines is not None:
-        lines = torch.from_numpy(piece.lines).long()
-        raw = vector.view(-1, ALIGNMENT_BYTES)[lines].view(-1)
-    return raw.view(getattr(torch, piece.dtype))

@@ -127,9 +127,9 @@ def test_shards_cover_the_vector_without_overlap(scattered: bool) -> None:
     seen = [torch.zeros(part.shape[1]) for part in workers.x]
     for shard in range(7):
         for span in workers.spans(shard):
-            count = span.of(seen[span.part])
+            count = span.of(seen)
             count += 1
-            span.put(seen[span.part], count)
+            span.put(seen, count)
     assert all(bool((count == 1).all()) for count in seen)
 
 

@@ -165,18 +165,21 @@ def test_parts_cover_payload_and_vector_without_gaps(
         layout, at = vector.plan(form, shard), 0
         each = layout.registers
         assert len(each) == registers
-        assert len({tuple((p.flat, p.low, p.high) for p in parts) for parts in each}) == 1
+        assert (
+            len({tuple((p.span.flat, p.span.low, p.span.high) for p in parts) for parts in each})
+            == 1
+        )
         for part in (part for parts in each for part in parts):
             assert part.slot.start == at
             at = part.slot.stop
-            for number in range(part.low, part.high):
-                covered[part.flat][number] += 1
+            for number in range(part.span.low, part.span.high):
+                covered[part.span.flat][number] += 1
         local = vector.schema.copy_bytes - vector.schema.share_bytes
         assert layout.local == slice(at, at + (local if copy and shard == 0 else 0))
         at = layout.local.stop
         for part in layout.anchor:
             assert part.slot.start == at
-            assert part.slot.stop - at == (part.high - part.low) * part.dtype.itemsize
+            assert part.slot.stop - at == (part.span.high - part.span.low) * part.dtype.itemsize
             at = part.slot.stop
         assert at == layout.size_bytes == form.size_bytes(vector.schema, shard)
     assert all(count == registers for flat in covered for count in flat)

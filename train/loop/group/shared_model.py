@@ -447,8 +447,8 @@ class OwnParts:
         if not segment or more or layout.anchor or layout.local.start < layout.local.stop:
             return None
         for part in parts:
-            size = self._parts.segments[1 + part.flat].numel() // part.dtype.itemsize
-            if part.lines is not None or part.high - part.low != size:
+            size = self._parts.segments[1 + part.span.flat].numel() // part.dtype.itemsize
+            if part.span.lines is not None or part.span.high - part.span.low != size:
                 return None
             dtype, wire, anchor = part.dtype, "", -1
             if part.converts:
@@ -456,10 +456,10 @@ class OwnParts:
                 if part.wire.coder != "halves":
                     return None
                 if part.wire.needs_anchor and not part.bare:
-                    anchor = 1 + len(parts) + part.flat
+                    anchor = 1 + len(parts) + part.span.flat
             start, stop = part.slot.start, part.slot.stop
             # The first segment is that of what no share carries.
-            runs.append(Run(1 + part.flat, start, stop, dtype, size, wire, anchor))
+            runs.append(Run(1 + part.span.flat, start, stop, dtype, size, wire, anchor))
         return Share(segment, host.numel(), tuple(runs), fraction)
 
 
