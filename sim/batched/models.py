@@ -105,9 +105,9 @@ class Models:
                 mean /= sum(held)
                 span.put(means, mean)
         found: list[tuple[Placed, Tensor]] = []
-        for segment, part, mean in zip(rows.segments, rows.x, means, strict=True):
+        for group, part, mean in zip(rows.groups, rows.x, means, strict=True):
             flat = mean.to(part.dtype)
-            found += [(p, p.view(flat)) for p in segment.tensors]
+            found += [(p, p.view(flat)) for p in group]
         heaviest = int(weight_units.sum(axis=1).argmax())
         found += [(p, part[heaviest]) for p, part in zip(rows.local, rows.locals, strict=True)]
         return rows.state(found)

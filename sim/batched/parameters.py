@@ -57,7 +57,7 @@ class ParameterMatrix:
         self.schema: Schema = vector.schema
         self.anchor = vector.anchor()
         self.n_params = vector.n_params
-        self.segments = layout.segments
+        self.groups = layout.groups
         self.local = layout.local
         plain = plain_names(module)
         own = {plain(n): n for n, _ in (*module.named_parameters(), *module.named_buffers())}
@@ -91,8 +91,8 @@ class ParameterMatrix:
         """Return one worker's tensors in their own shapes, shared and local, as views."""
         found = [
             (placed, placed.view(flat))
-            for segment, flat in zip(self.segments, self.row(worker), strict=True)
-            for placed in segment.tensors
+            for group, flat in zip(self.groups, self.row(worker), strict=True)
+            for placed in group
         ]
         found += [(p, part[worker]) for p, part in zip(self.local, self.locals, strict=True)]
         return found

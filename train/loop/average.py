@@ -144,10 +144,7 @@ def average(
     finally:
         runtime.reads = ""
     total.write_mean(own)
-    mean = tuple(
-        own[each.start_bytes : each.stop_bytes].view(each.dtype).to(vector.layout.device)
-        for each in vector.layout.segments
-    )
+    mean = [flat.to(vector.layout.device) for flat in total.flats(own)]
     return Average(
         state=vector.layout.state_dict(mean),
         weights={id: founders(sum(each)) / len(each) for id, each in held.items()},

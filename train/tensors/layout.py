@@ -46,7 +46,6 @@ __all__ = [
     "Part",
     "Placed",
     "Plan",
-    "Segment",
     "Span",
     "bits_of",
     "plan",
@@ -89,17 +88,6 @@ class Placed(NamedTuple):
             return plain
         strides = *found.stride()[:-1], *self.strides
         return found.as_strided(plain.shape, strides, found.storage_offset())
-
-
-class Segment(NamedTuple):
-    """All shared tensors of one dtype, which one flat tensor holds."""
-
-    tensors: tuple[Placed, ...]
-    start_bytes: int
-    """Offset of its first byte in a share."""
-    stop_bytes: int
-    """Offset in a share just past its last byte."""
-    dtype: torch.dtype
 
 
 class Layout:
@@ -149,12 +137,9 @@ class Layout:
             )
         self.device: torch.device = placed[0].tensor.device
         """Device of all tensors that are sent or copied."""
-        segments = []
-        for dtype, items in groupby(self.placed, key=lambda item: item.tensor.dtype):
-            tensors = tuple(items)
-            stop_bytes = tensors[-1].offset_bytes + tensors[-1].spec.room_bytes
-            segments.append(Segment(tensors, tensors[0].offset_bytes, stop_bytes, dtype))
-        self.segments = tuple(segments)
+        grouped = groupby(self.placed, key=lambda item: item.tensor.dtype)
+        self.groups: tuple[tuple[Placed, ...], ...] = tuple(tuple(items) for _, items in grouped)
+        """Shared tensors of each dtype, which one flat tensor holds: one of `Schema.runs`."""
         self._within = [tensor for each in self.placed for tensor in each.tensors]
         self._flats: tuple[Tensor, ...] = ()
         self._places: list[tuple[int, int]] = []
@@ -165,15 +150,15 @@ class Layout:
         return *self._within, *(placed.tensor for placed in self.local)
 
     def lay_out(self, empty: Callable[[int, torch.dtype], Tensor] | None) -> tuple[Tensor, ...]:
-        """Move each segment's tensors into one flat tensor, of which they become views with the
+        """Move the tensors of each dtype into one flat tensor, of which they become views with the
         same strides; *empty*, if given, allocates it in host memory, as zeros."""
         flats = []
-        for each in self.segments:
-            size = (each.stop_bytes - each.start_bytes) // each.dtype.itemsize
+        for run in self.schema.runs:
+            dtype: torch.dtype = getattr(torch, run.dtype)
             if empty is not None:
-                flats.append(empty(size, each.dtype))
+                flats.append(empty(run.n_numbers, dtype))
             else:
-                flats.append(torch.zeros(size, dtype=each.dtype, device=self.device))
+                flats.append(torch.zeros(run.n_numbers, dtype=dtype, device=self.device))
         views = self.tensors(flats)
         for placed in self.placed:
             view = views[placed.spec.name].copy_(placed.tensor.detach())
@@ -227,8 +212,8 @@ class Layout:
         """Return the shared tensors, by name, as views into *flats*."""
         return {
             placed.spec.name: placed.view(flat)
-            for segment, flat in zip(self.segments, flats, strict=True)
-            for placed in segment.tensors
+            for group, flat in zip(self.groups, flats, strict=True)
+            for placed in group
         }
 
     def state_dict(self, flats: Sequence[Tensor]) -> dict[str, Any]:

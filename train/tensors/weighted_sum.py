@@ -39,21 +39,21 @@ class WeightedSum:
 
     def add_vector(self, vector: Tensor, weights: Sequence[int]) -> None:
         """Add a model, given as the bytes of the whole vector."""
-        flats = self._flats(vector)
+        flats = self.flats(vector)
         for shard, weight in enumerate(weights):
             self._add(shard, (span.of(flats) for span in self._spans[shard]), weight)
 
     def write_mean(self, vector: Tensor) -> None:
         """Overwrite the bytes of a vector with the average, except in shards without weight. The
         sums are spent."""
-        flats = self._flats(vector)
+        flats = self.flats(vector)
         for spans, weight in zip(self._spans, self.weights, strict=True):
             for span in spans if weight else ():
                 numbers = span.of(flats)
                 numbers.copy_(span.of(self._sums).div_(founders(weight)))
                 span.put(flats, numbers)
 
-    def _flats(self, vector: Tensor) -> list[Tensor]:
+    def flats(self, vector: Tensor) -> list[Tensor]:
         """Return the numbers of each dtype in the bytes of the whole vector."""
         return [
             vector[run.start_bytes : run.stop_bytes].view(getattr(torch, run.dtype))

@@ -140,7 +140,7 @@ def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
     # Wrapped, since a model that is a single layer would itself be traced.
     module = nn.Sequential(deep_copy(rows.module))
     trained = {name for name, p in rows.module.named_parameters() if p.requires_grad}
-    if trained != {p.spec.name for p in rows.segments[0].tensors} or rows.local:
+    if trained != {p.spec.name for p in rows.groups[0]} or rows.local:
         raise ConfigError("its model has buffers")
     parts = [part for part in module.modules() if [*part.parameters(recurse=False)]]
     nodes = _traced(module) if all(type(p) is nn.Linear for p in parts) else []
@@ -196,8 +196,8 @@ def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None
 
 
 def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
-    (segment,) = rows.segments
-    placed = {p.spec.name: p for p in segment.tensors}
+    (group,) = rows.groups
+    placed = {p.spec.name: p for p in group}
     # Not the module's own attributes: its parameters may have been replaced.
     n_out, n_in = placed[weight].spec.shape
     return _Linear(placed[weight].place, placed[bias].place if bias else None, n_in, n_out)

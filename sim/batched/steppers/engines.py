@@ -140,7 +140,7 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
         trainer = Trainer(theirs, theirs.module, task, workshop.lr, worker)
         trainer.task.backward(trainer.task.batch_loss(trainer.module, batch))
         named = dict(trainer.module.named_parameters())
-        for placed in theirs.segments[0].tensors:
+        for placed in theirs.groups[0]:
             parameter = named.get(placed.spec.name)
             if parameter is not None and parameter.requires_grad:
                 if parameter.grad is None:

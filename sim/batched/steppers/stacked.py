@@ -155,11 +155,11 @@ def why_not_stacked(rows: ParameterMatrix, task: Task) -> str:
     """Return why the steps of several workers cannot be taken at once for any model, or ""."""
     if why := why_unpaired(task, rows.device):
         return why
-    if len(rows.segments) != 1:
+    if len(rows.groups) != 1:
         return "its parameters have several dtypes"
     if rows.x[0].dtype not in (torch.float32, torch.float64):
         return f"its parameters are {str(rows.x[0].dtype).removeprefix('torch.')}"
-    placed = rows.segments[0].tensors
+    placed = rows.groups[0]
     if any(rows.names[p.spec.name] != (p.spec.name,) for p in (*placed, *rows.local)):
         return "its model is wrapped, or has parameters that are tied by their data"
     if any(p.spec.order for p in placed):

@@ -213,8 +213,7 @@ class VmapGradient:
         self._criterion = deepcopy(task.loss)
         self._ids, self._seed = ids, seed
         self._device = rows.device
-        (segment,) = rows.segments
-        self._placed = segment.tensors
+        (self._placed,) = rows.groups
         self._locals = [p.spec.name for p in rows.local]
         self._module = deep_copy(rows.module)
         self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
