@@ -75,8 +75,10 @@ def _clocks(scenario: Scenario, rng: Random) -> _Changes:
     return {"ahead_s": ahead_s if wrong else {}}
 
 
-def _late_clocks(scenario: Scenario, rng: Random) -> _Changes:
-    if rng.random() >= 0.3:
+def _far_clocks(scenario: Scenario, rng: Random) -> _Changes:
+    """Draw clocks that are behind."""
+    wrong, _ = rng.random() < 0.3, rng.random()  # two numbers, so that seeds keep their scenarios
+    if not wrong:
         return {}
     peers = [peer for peer in scenario.peers if rng.random() < 0.4]
     behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
@@ -185,7 +187,7 @@ _SWARM: Mapping[str, _Option] = {
     "clocks": _clocks,
     "tells": lambda scenario, rng: {"tells": rng.random() < 0.5},
     "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
-    "late-clocks": _late_clocks,
+    "far-clocks": _far_clocks,
     "more-rules": _more_rules,
     # Shares that carry two registers.
     "several-registers": _sometimes(0.5, ("dpsgd",), rule="gradient-tracking"),

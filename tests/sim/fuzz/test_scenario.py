@@ -46,7 +46,7 @@ def test_an_option_changes_some_swarms(option: str) -> None:
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_leaving_out_an_option_changes_no_other_draw(option: str) -> None:
-    own = {"late-clocks": "clocks"}.get(option, option)
+    own = {"far-clocks": "clocks"}.get(option, option)
     for seed in range(20):
         less = draw(seed, 6, (option,), ())
         if own != "clocks":
