@@ -13,7 +13,7 @@ from ....gossip.errors import TrainingError
 from ....gossip.types import PeerId
 from ....train.tasks.data import Batch
 from ....train.tasks.lr_schedule import FullRates
-from ....train.tasks.random_state import kept_random_state, seed_of
+from ....train.tasks.random_state import kept_random_state, seed_all, seed_of
 from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
 from ...kernel.program import Level
@@ -48,8 +48,8 @@ class LoopStepper:
             before = generators()
             own.batch_loss(module, batch)
             # Random layers draw from one generator, which threads would share, as they do a loss.
-            self._draws = before != generators()
-        alone = self._draws or batches.may_draw or has_hooks(rows.module)
+            draws = before != generators()
+        alone = draws or batches.may_draw or has_hooks(rows.module)
         self._is_alone = alone or rows.threads.n == 1
 
     @property
@@ -67,12 +67,7 @@ class LoopStepper:
         for at in places:
             # Each step has its own seed, whatever was computed before.
             seed = seed_of(self._seed, self._ids[level.workers[at]], f"torch\0{level.steps[at]}")
-            torch.default_generator.manual_seed(seed)
-            if self._rows.device.type == "cuda":
-                torch.cuda.default_generators[self._rows.device.index].manual_seed(seed)
-            if self._draws:
-                np.random.seed(seed % 2**32)
-                random.seed(seed)
+            seed_all(seed, self._rows.device)
             self._take(level, at, failed)
         return failed
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..compiler import compiled
-from .tables import QUEUE_SPARE, Queue, Tables
+from .tables import Queue, Tables
 
-__all__ = ["drop", "enqueue", "is_full", "number_bytes", "peek", "send", "waits"]
+__all__ = ["drop", "enqueue", "number_bytes", "send", "waits"]
 
 _RANK: Final = 1 << 60
 # A numpy number, since numba would compile callees again for each literal.
@@ -93,18 +93,6 @@ def _next_order(t: Tables, rank: int) -> int:
     totals.events_queued += 1
     order: int = rank * _RANK + totals.events_queued
     return order
-
-
-@compiled
-def is_full(queue: Queue) -> bool:
-    """Return True if the queue may be too small for what one event leads to."""
-    return queue.size[0] + QUEUE_SPARE > len(queue.times)
-
-
-@compiled
-def peek(queue: Queue) -> Any:
-    """Return the next event."""
-    return queue.events[queue.places[0]]
 
 
 @compiled

@@ -21,7 +21,7 @@ from ... import program
 from .. import compiler
 from ..compiler import compiled, compiled_once
 from . import tables
-from .events import drop, enqueue, is_full, number_bytes, peek, send, waits
+from .events import drop, enqueue, number_bytes, send, waits
 from .operations import decref, has_buffer, incref, mix, note_step, snapshot
 from .randoms import below, poisson, uniform
 from .tables import Tables
@@ -69,11 +69,13 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
         if queue.size[0] == 0 or queue.times[0] > until_s:
             totals.now_s = until_s
             return tables.TIME
-        if is_full(queue) or totals.n_operations + tables.OPERATIONS_MAX > len(t.fractions):
+        # What one event leads to has to fit.
+        is_full = queue.size[0] + tables.QUEUE_SPARE > len(queue.times)
+        if is_full or totals.n_operations + tables.OPERATIONS_MAX > len(t.fractions):
             return tables.FULL
         if totals.steps >= steps_max:
             return tables.STEPS
-        event = peek(queue)
+        event = queue.events[queue.places[0]]
         worker, kind = event.worker, event.kind
         if kind == tables.STEP:
             why = _step_requirement(t, worker)
