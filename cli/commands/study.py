@@ -51,7 +51,7 @@ class StudyConfig(OutSettings):
         None,
         "Stop after this many hours, and write what is finished; --resume computes the rest. All "
         "trials of the first seed come first.",
-        brief="Hours after which it stops.",
+        brief="Hours until it stops.",
         above=0,
         otherwise="no limit",
     )

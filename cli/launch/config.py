@@ -181,7 +181,7 @@ class MachinesConfig:
         metavar="PORT",
     )
 
-    dry_run: bool = setting(False, "Show what each process would get; start nothing.")
+    dry_run: bool = setting(False, "Show what processes get; start none.")
 
     models: bool = setting(True, "With ``hosts``: copy the peers' models here, and merge them.")
 
