@@ -19,7 +19,7 @@ import torch
 
 from . import gpu, protocol, simulator, topology
 from .harness import Result, as_markdown, machine
-from .live import exchange, joining, soak, stall, start, straggler
+from .live import exchange, joining, node, soak, stall, start, straggler
 
 __all__ = ["BENCHMARKS", "main"]
 
@@ -28,6 +28,7 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
     "exchange": exchange.measure_exchange,
     "stall": stall.measure_stall,
     "straggler": straggler.measure_straggler,
+    "node": node.measure_node,
     "start": start.measure_start,
     "topology": topology.measure_topology,
     "simulator": simulator.measure_simulator,
@@ -38,7 +39,7 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
 }
 """Benchmarks by name.
 
-Most take a minute or two; exchange, stall and joining about four, simulator and soak ten.
+Most take a minute or two; exchange, stall, node and joining about four, simulator and soak ten.
 stall and simulator install rivals the first time.
 """
 

@@ -14,6 +14,7 @@ TINY = {
     "exchange": "--sizes-mb 1.5 --ways float32 shared-memory --rounds 1",
     "stall": "--params 100000 --ps 1 --step-s 0.002 --steps 5 --rounds 1 --rival-rounds 0",
     "straggler": "--peers 2 --slowdown 2 --step-s 0.005 --n-params 1000 --burst-s 0.1 --rounds 1",
+    "node": "--params 10000 --steps 1 --rounds 1",
     "start": "--peers 1 --rounds 1",
     "topology": "--families ring random-matching --viewed 9 --rounds 1",
     "simulator": "--hidden 32 --workers 8 --steps 80 --rounds 1",
@@ -22,7 +23,7 @@ TINY = {
     "gpu-copies": "--device cpu --copies-mb 1 --rounds 1",
     "gpu-workers": "--device cpu --simulated 8 --worker-steps 2 --rounds 1",
 }
-QUICK, SLOW = ("protocol", "gpu-copies"), ("straggler", "start", "simulator", "joining")
+QUICK, SLOW = ("protocol", "gpu-copies"), ("straggler", "node", "start", "simulator", "joining")
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
