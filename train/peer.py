@@ -35,9 +35,8 @@ from .loop.group.rank_files import RankFiles, SpreadState
 from .loop.group.rank_group import RankGroup, meet
 from .loop.group.shared_model import OwnParts, Parts, Place, SharedModel, open_part
 from .loop.model_check import ModelCheck
-from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
-from .loop.telemetry import Loss, Telemetry
+from .loop.telemetry import Loss, Telemetry, save_peer_model
 from .model import state_dict
 from .runtime import shutdown
 from .runtime.opening import open_runtime, open_transport
@@ -47,8 +46,7 @@ from .runtime.script import initial_model
 from .runtime.script.environment import environment, peers_before, resolve_config
 from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
-from .runtime.telling.counters import Counters
-from .runtime.telling.stats import PeerStats, protocol_stats
+from .runtime.telling.stats import Counters, PeerStats, protocol_stats
 from .storage.checkpoint import Stateful
 from .tensors.state import ExtraState, pack_state, unpack_state
 from .tensors.vector import Vector

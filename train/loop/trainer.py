@@ -20,7 +20,7 @@ from ..storage.files import check_folder
 from ..storage.incarnation import INCARNATION_FILE, last_incarnation
 from ..tasks.task import require_optimizer
 from .learner import Learner
-from .report import Report
+from .telemetry import Report
 
 __all__ = ["OPTIONS", "RunConfig", "run"]
 

@@ -32,8 +32,8 @@ from ...gossip.wire.messages import (
     Status,
 )
 from ..runtime.search import bare_address, with_keys
-from ..runtime.telling.model_sample import distances
 from ..runtime.telling.stats import METRICS
+from ..runtime.telling.status import distances
 from .probe import Probe, asker_name, question, why_silent
 from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 

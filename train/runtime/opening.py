@@ -32,11 +32,9 @@ from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .runner import PeerRuntime
 from .search import advertised
-from .telling.counters import Counters
 from .telling.events import Events
-from .telling.model_sample import ModelSample
-from .telling.stats import PeerStats
-from .telling.status import StatusDesk
+from .telling.stats import Counters, PeerStats
+from .telling.status import ModelSample, StatusDesk
 
 __all__ = ["open_runtime", "open_transport"]
 

@@ -112,9 +112,9 @@ from ..tensors.buffers import give_pages_back
 from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .send_queue import BULK, Job, SendQueue
-from .telling.counters import Counters
 from .telling.events import Events, is_told
 from .telling.model_copy import ModelCopy
+from .telling.stats import Counters
 from .telling.status import StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]

@@ -11,7 +11,7 @@ from ...gossip.types import PeerId, SnapshotId
 from ...gossip.wire.codec import encode
 from ...gossip.wire.messages import Chunk, Envelope, Offer, Query
 from ..tensors.store import TensorStore
-from .telling.counters import Counters
+from .telling.stats import Counters
 
 __all__ = ["BULK", "Job", "SendQueue"]
 

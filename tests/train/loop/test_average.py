@@ -19,8 +19,7 @@ from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.wire.messages import Phase
 from rumor.train import Peer, PeerConfig
 from rumor.train.loop.average import Average, AverageEvaluator
-from rumor.train.runtime.telling.counters import Counters
-from rumor.train.runtime.telling.stats import PeerStats
+from rumor.train.runtime.telling.stats import Counters, PeerStats
 from rumor.train.storage.jsonl import read_metrics
 
 from ...waiting import LIMIT_S, until

@@ -15,7 +15,7 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.weight import ONE
 from rumor.train import PeerConfig, Task, load_task
 from rumor.train.config import RunConfig
-from rumor.train.loop.report import Report
+from rumor.train.loop.telemetry import Report
 from rumor.train.loop.trainer import run
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers

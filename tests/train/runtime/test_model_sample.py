@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rumor.gossip.wire.messages import SAMPLE_NUMBERS_MAX
-from rumor.train.runtime.telling.model_sample import ModelSample, distances
+from rumor.train.runtime.telling.status import ModelSample, distances
 
 
 def test_the_sample_of_a_small_model_has_all_numbers() -> None:

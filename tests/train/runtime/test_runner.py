@@ -10,7 +10,7 @@ from rumor.gossip.types import PeerId
 from rumor.gossip.wire.codec import Buffer, decode_header
 from rumor.gossip.wire.messages import Body, Envelope, Grant, Query
 from rumor.train.runtime.send_queue import SendQueue
-from rumor.train.runtime.telling.counters import Counters
+from rumor.train.runtime.telling.stats import Counters
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 

@@ -28,9 +28,8 @@ from rumor.gossip.wire.messages import (
     Standing,
     Status,
 )
-from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.events import Events
-from rumor.train.runtime.telling.stats import PeerStats, protocol_stats
+from rumor.train.runtime.telling.stats import Counters, PeerStats, protocol_stats
 from rumor.train.runtime.telling.status import StatusDesk
 
 from ..letters import letter

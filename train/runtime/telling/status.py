@@ -1,21 +1,27 @@
 """A peer's answers to observers, which need not be peers.
 
-Queries are not input to the protocol: they change nothing, and are not in the journal.
+Each has a sample of the model's numbers, the same ones at all peers, to estimate distances of
+models. Queries are not input to the protocol: they change nothing, and are not in the journal.
 """
 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from ....gossip.protocol.protocol import Protocol
-from ....gossip.types import PeerId
+from ....gossip.types import PeerId, stream
 from ....gossip.wire.messages import (
     LINKS_TOLD_MAX,
     MEMBERS_TOLD_MAX,
     NAMED_MAX,
+    SAMPLE_NUMBERS_MAX,
     Inquire,
     LinkStatus,
     Member,
@@ -24,15 +30,17 @@ from ....gossip.wire.messages import (
     Standing,
     Status,
 )
-from .counters import Counters
 from .events import Events
-from .stats import METRICS, PeerStats
+from .stats import METRICS, Counters, PeerStats
 
-__all__ = ["StatusDesk", "printable"]
+__all__ = ["ModelSample", "StatusDesk", "distances", "printable"]
 
 # Keeps a whole answer within a header, however long the members' names.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
 _ADDRESSES_MAX: Final = 4
+
+# Minimum age of a sample before it is read again, as reading from a device waits for it.
+_SAMPLE_EVERY_S: Final = 0.5
 
 
 class StatusDesk:
@@ -127,3 +135,64 @@ def _links(counters: Counters, protocol: Protocol) -> Iterator[LinkStatus]:
 def printable(text: str, length_max: int) -> str:
     """Return a string that messages can carry."""
     return "".join(c if c.isprintable() else "?" for c in text)[:length_max]
+
+
+class ModelSample:
+    """Samples current numbers of a model, given as flat vectors that keep their memory.
+
+    Sums of squares over the sample, times n over its size, are unbiased estimates of those over all
+    n numbers of the model, which may be of two steps if it is training meanwhile.
+    """
+
+    def __init__(
+        self, flats: Sequence[Tensor], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._taken_s = -math.inf
+        self._taken: tuple[float, ...] = ()
+        n = sum(flat.numel() for flat in flats)
+        if n > SAMPLE_NUMBERS_MAX:
+            drawn = stream(0, "swarm", "model sample").integers(n, size=SAMPLE_NUMBERS_MAX)
+            places = np.sort(drawn)
+        else:
+            places = np.arange(n)
+        self._picked: list[tuple[Tensor, Tensor]] = []
+        start = 0
+        for flat in flats:
+            inside = places[(places >= start) & (places < start + flat.numel())] - start
+            self._picked.append((flat, torch.from_numpy(inside).to(flat.device)))
+            start += flat.numel()
+
+    def __call__(self) -> tuple[float, ...]:
+        """Return at most `SAMPLE_NUMBERS_MAX` recent numbers, none if one is not finite."""
+        if (now := self._clock()) - self._taken_s >= _SAMPLE_EVERY_S:
+            self._taken_s = now
+            with torch.no_grad():
+                found = [flat[places].double().tolist() for flat, places in self._picked]
+            numbers = tuple(number for part in found for number in part)
+            self._taken = numbers if all(map(math.isfinite, numbers)) else ()
+        return self._taken
+
+
+def distances(samples: Iterable[Sequence[float]]) -> list[float | None]:
+    """Return the distance of each model from their mean, relative to the norm of the mean.
+
+    It is None unless the model and another one have a sample of the most common length.
+
+    >>> distances([(1.0, 0.0), (3.0, 0.0), ()])
+    [0.5, 0.5, None]
+    """
+    told = [np.array(sample, np.float64) for sample in samples]
+    lengths = [len(sample) for sample in told if len(sample)]
+    length = max(set(lengths), key=lengths.count, default=0)
+    known = [sample for sample in told if len(sample) == length]
+    if len(known) < 2 or not length:
+        return [None] * len(told)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = np.mean(known, axis=0)
+        norm = float(np.linalg.norm(mean)) or 1.0
+        apart = [
+            float(np.linalg.norm(sample - mean)) / norm if len(sample) == length else math.nan
+            for sample in told
+        ]
+    return [distance if math.isfinite(distance) else None for distance in apart]
