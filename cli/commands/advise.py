@@ -18,7 +18,6 @@ from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, u
 from ..live.calibrate import CalibrateConfig, measure
 from ..reports.console import counted, print_json, print_path
 from ..run_folder import new_folders
-from ..settings.exchange import parse_rate
 from ..settings.options import Json, Panel, Source, config_of, given, options_of
 from .study import StudyConfig, compute, outline, print_comparison
 
@@ -34,9 +33,11 @@ PICTURE = "advice.png"
 
 _GROUP = re.compile(
     r"(?:(?P<count>[1-9]\d{0,3}) *[x×] +)?(?P<name>[A-Za-z][\w.-]*)"
-    r"(?:\*(?P<factor>\d+(?:\.\d+)?|\.\d+))?(?: *@ *(?P<rate>.+))?",
+    r"(?:\*(?P<factor>\d+(?:\.\d+)?|\.\d+))?"
+    r"(?: *@ *(?P<rate>\d+(?:\.\d+)?|\.\d+) ?(?P<scale>[kKmMgG])bit)?",
     re.ASCII,
 )
+_MBIT = {"k": 1e-3, "m": 1.0, "g": 1e3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +211,8 @@ def read_hosts(text: str, *, step_s: float, network: str = "lan") -> "Calibratio
             raise ConfigError(
                 f"--hosts has {group.strip()!r}: each group must be as in 4x rtx*3@100Mbit"
             )
-        mbit = None if match["rate"] is None else parse_rate(match["rate"]) * 8e-6
+        rate, scale = match["rate"], match["scale"]
+        mbit = float(rate) * _MBIT[scale.lower()] if rate else None
         for number in range(int(match["count"] or 1)):
             if mbit is not None:
                 hosts.append(Host(workers=(str(len(peers)),), bandwidth_mbit=mbit))

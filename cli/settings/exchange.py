@@ -1,17 +1,15 @@
 """The exchange of peers, as ``rumor peer`` accepts it and ``rumor launch`` passes it on."""
 
-import re
 from dataclasses import dataclass, fields
-from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...gossip.config import ProtocolConfig, ShareSettings, timing
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting, settings_of
 from ...train.config import ValueSettings
 
-__all__ = ["ExchangeConfig", "OutSettings", "parse_rate"]
+__all__ = ["ExchangeConfig", "OutSettings"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,31 +64,3 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
         names = {each.name for each in fields(ProtocolConfig)}
         told = {name: value for name, value in self.given().items() if name in names}
         return ProtocolConfig(**{**timing(self.timing), **told})
-
-
-_SCALES: Final = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-# A small b may mean bits or bytes, so it is rejected.
-_RATE: Final = re.compile(
-    r"(?P<number>\d+(?:\.\d+)?|\.\d+) ?(?P<scale>[kKmMgG]i?|)(?P<unit>[bB][iI][tT]|B)(?:/s|ps)?",
-    re.ASCII,
-)
-
-
-def parse_rate(text: str) -> float:
-    """Parse a rate in bits or bytes, and return bytes per second.
-
-    >>> parse_rate("200mbit"), parse_rate("25 MB/s")
-    (25000000.0, 25000000.0)
-    """
-    match = _RATE.fullmatch(text.strip())
-    rate = 0.0
-    if match is not None:
-        bits = 1 if match["unit"] == "B" else 8
-        rate = float(match["number"]) * _SCALES[match["scale"].lower()] / bits
-    if not 0 < rate or not isfinite(rate):
-        raise ConfigError(
-            f"bandwidth is {text!r}: it must be a number above 0 and a unit, as in 200mbit, "
-            "1gbit or 25MB/s (1 byte, B, is 8 bit)"
-        )
-    return rate

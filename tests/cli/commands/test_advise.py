@@ -44,7 +44,8 @@ def test_groups_of_hosts_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "8x", "0x a", "8 a100", "a@fast", "a*0", "a*x", "a,,b", "99999x a"]
+    "text",
+    ["", "8x", "0x a", "8 a100", "a@fast", "a@25MB", "a@0Gbit", "a*0", "a*x", "a,,b", "99999x a"],
 )
 def test_malformed_hosts_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):

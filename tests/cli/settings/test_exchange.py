@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.settings.exchange import ExchangeConfig, parse_rate
-from rumor.gossip.errors import ConfigError
+from rumor.cli.settings.exchange import ExchangeConfig
 from rumor.gossip.specs.parameter import typed
 from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
@@ -59,35 +58,3 @@ def test_a_peer_reads_the_values_that_a_launch_passes_on(
 def test_default_values_are_not_passed_on() -> None:
     assert ExchangeConfig().given() == {}
     assert ExchangeConfig(**GIVEN).given() == GIVEN
-
-
-@pytest.mark.parametrize(
-    ("text", "bytes_s"),
-    [
-        (" 200 Mbit/s ", 25e6),
-        ("100mbitps", 12.5e6),
-        ("1.5Gbit", 187.5e6),
-        (".5gbit", 62.5e6),
-        ("64kbit", 8000.0),
-        ("8bit", 1.0),
-        ("25mB/s", 25e6),
-        ("800B", 800.0),
-        ("1MiB/s", 1024.0**2),
-        ("1GiB", 1024.0**3),
-        ("12KiB", 12288.0),
-    ],
-)
-def test_a_rate_is_a_number_and_a_unit(text: str, bytes_s: float) -> None:
-    assert parse_rate(text) == pytest.approx(bytes_s, rel=1e-12)
-
-
-NO_RATES = """
-200 mbit fast 25mb 25mb/s 200mbps -5mbit 0mbit 0.0MB/s nanmbit infmbit 1e3mbit 1,5gbit 1tbit
-200mbit/h \u0662mbit
-""".split()
-
-
-@pytest.mark.parametrize("text", [*NO_RATES, "", "200 m bit", "9" * 400 + "gbit"])
-def test_ambiguous_or_invalid_values_are_refused_with_examples(text: str) -> None:
-    with pytest.raises(ConfigError, match="as in 200mbit, 1gbit or 25MB/s"):
-        parse_rate(text)
