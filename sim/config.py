@@ -194,9 +194,9 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     device: str = setting(
         "cpu",
-        "Where models are trained: cpu, cuda, cuda:1; auto takes a GPU if there is one. Values "
-        "differ from the CPU's in their last digits. ``consensus`` and ``noise`` have no model to "
-        "put there.",
+        "Where models are trained: cpu, cuda, cuda:1; auto takes a GPU if there is one. Results "
+        "on a GPU differ from the CPU's in their last digits. ``consensus`` and ``noise`` have "
+        "no model, and need the CPU.",
         brief="cpu, cuda, cuda:1 or auto.",
     )
     threads: int | None = setting(

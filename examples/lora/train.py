@@ -105,7 +105,7 @@ if told.index == 0 and not is_back:
 with peer:
     began_s, before = time.monotonic(), peer.steps
     came = peer.stats().counters.bytes_received
-    print(f"{peer.id} trains from step {before} on, {came} bytes have come to it", flush=True)
+    print(f"{peer.id} trains from step {before} on, {came} bytes received", flush=True)
     while peer.steps < arguments.steps:
         progress = peer.swarm_steps / (arguments.steps * told.count)
         optimizer.param_groups[0]["lr"] = arguments.lr * max(0.0, 1 - progress)

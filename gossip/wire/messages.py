@@ -418,7 +418,7 @@ class Excerpt:
     offset_bytes: _Count = 0
     step: _Steps = 0
     why: Annotated[str, text(0, 256)] = ""
-    """Why there will be no snapshot; empty if there is one, or will be."""
+    """The reason if there will be no snapshot; empty otherwise."""
 
     def __repr__(self) -> str:
         return shown(self, held="held")

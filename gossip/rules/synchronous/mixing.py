@@ -40,8 +40,8 @@ class MatrixRule(RoundRule):
 
     Each peer sends a vector to all of them, waits for theirs, and averages by its row of the
     round's mixing matrix W. A rule defines what it sends (`outgoing`; a second vector is `beside`,
-    if its `requirements` ask for two registers) and what it does with the average (`take`). The
-    weights of peers are not used, a share carries one unit.
+    if its `requirements` ask for two registers) and what it does with the average (`take`).
+    Averaging weights are not used: each share carries one unit.
     """
 
     registers: tuple[str, ...] = OUT
