@@ -2,9 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,9 +12,9 @@ from ...gossip.rules.registry import RuleSpec, read_rule, rules_help
 from ...gossip.specs.parameter import check_settings, setting
 from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
+from ...sim.models.step_time import parse_slow
 from ...topology import parse
 from ...train.config import EndSettings, MetricsSettings, SeedSettings, TrustSettings
-from ...train.loop.batch_sizes import by_worker
 from ..settings.exchange import ExchangeConfig, OutSettings
 
 if TYPE_CHECKING:
@@ -127,15 +125,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     def slowness(self) -> dict[int, float]:
         """Return the factors of ``slow`` by index."""
-
-        def read(text: str) -> float | None:
-            with suppress(ValueError):
-                if 1 <= (factor := float(text)) < inf:
-                    return factor
-            return None
-
-        form = "PEER:FACTOR: write 3:10 for steps of peer 3 that take 10 times as long"
-        return by_worker("--slow", self.slow, self.ids(), read, f"{form} (FACTOR >= 1)")
+        return parse_slow(self.slow, self.ids())
 
     def ids(self) -> tuple[str, ...]:
         """Names of the peers: the nodes of the topology's file, or peer-0 and so on."""

@@ -26,34 +26,33 @@ class Batches:
         task: Task,
         ids: Sequence[PeerId],
         partition: str,
-        batch_size: int | Sequence[int],
+        batch_size: int,
         seed: int,
         parts: int | None = None,
         *,
         device: torch.device = CPU,
     ) -> None:
         found = task.split(partition, parts or len(ids), seed)
-        sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
         parted = [found[at % len(found)] for at in range(len(ids))]
         self._lengths = np.array([len(part) for part in parted])
-        self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
+        self._sizes = np.minimum(self._lengths, batch_size)
         self._loaders: list[Loader] = []
         if not (is_pair(task.train) and task.augment is None):
             self._loaders = [
-                Loader(task, part, batch_size=size, seed=seed, peer=id, device=device)
-                for part, size, id in zip(parted, sizes, ids, strict=False)
+                Loader(task, part, batch_size=batch_size, seed=seed, peer=id, device=device)
+                for part, id in zip(parted, ids, strict=True)
             ]
             return
         self._inputs, self._targets = (side.to(device) for side in task.train)
         self._samplers = [
-            Sampler(part, size, seed=seed, peer=id)
-            for part, size, id in zip(parted, sizes, ids, strict=False)
+            Sampler(part, batch_size, seed=seed, peer=id)
+            for part, id in zip(parted, ids, strict=True)
         ]
         self._starts = np.cumsum(self._lengths) - self._lengths
         # All workers' passes in a row: a read past the end of one gets samples that are not used.
         dtype = np.min_scalar_type(len(self._targets))
-        self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
+        self._orders = np.empty(self._lengths.sum() + batch_size, dtype)
         self._runs: dict[int, NDArray[Any]] = {}
         """For each length, a view of what follows each position in the orders."""
         self._epochs = np.full(len(ids), -1)

@@ -16,7 +16,6 @@ from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import require_fit, requirements_of
 from ...gossip.types import PeerId
 from ...gossip.wire.schema import Schema
-from ...train.loop.batch_sizes import batch_sizes
 from ...train.model import deep_copy
 from ...train.tasks.data import is_tensors, map_tensors, n_samples_of
 from ...train.tasks.lr_schedule import parse_lr_schedule
@@ -192,7 +191,7 @@ def _of_vectors(
         schema=rows.schema,
         anchor=rows.anchor,
         memory_gib=memory_gib,
-        samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
+        samples=(config.batch_size or 1,) * len(ids),
         choose=lambda: Engine(VectorRows.name, "the task has no model"),
         make=make,
     )
@@ -220,9 +219,8 @@ def _of_models(
     )
     # Too many shards for this model are refused before anything is tried with it.
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
-    sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
-
-    given = task, ids, config.partition, sizes, config.seed, config.workers
+    size = config.batch_size or task.batch_size
+    given = task, ids, config.partition, size, config.seed, config.workers
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,

@@ -25,8 +25,8 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("3", "PEER:FACTOR"),
-        ("1:nan", "PEER:FACTOR"),
+        ("3", "WORKER:FACTOR"),
+        ("1:nan", "WORKER:FACTOR"),
         ("a:2", "there is no worker a"),
         ("1:0.5", "FACTOR >= 1"),
         ("4:2", "only 0 to 3"),
