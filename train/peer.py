@@ -635,7 +635,6 @@ class Peer:
             memory_bytes=memory.used_bytes + memory.idle_bytes,
             model_bytes=self._vector.size_bytes,
             measured=self._telemetry.measured(),
-            averaged=self._telemetry.averaged,
             metrics_url=self._telemetry.metrics_url,
             has_left=self._left,
         )

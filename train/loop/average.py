@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from queue import Empty
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from ...gossip.wire.codec import Buffer
 from ...gossip.wire.messages import Envelope, Excerpt, Fetch, Member
 from ..runtime.runner import PeerRuntime
 from ..runtime.telling.model_copy import Ask, read_model
-from ..runtime.telling.stats import AverageEvaluation, PeerStats
+from ..runtime.telling.stats import PeerStats
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 from ..tensors.weighted_sum import WeightedSum
@@ -78,9 +78,11 @@ class AverageEvaluator:
         """True if this peer must measure after this step: it is the first live one by id."""
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
-    def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
-        """Read the average after a step and measure it; *read* takes the seconds to wait for a
-        peer."""
+    def measure(self, read: Callable[[float], Average]) -> dict[str, Any]:
+        """Read the average and measure it; return its part of a row of metrics.
+
+        *read* takes the seconds to wait for a peer.
+        """
         began_s = time.perf_counter()
         found = read(self._patience_s)
         reading_s = time.perf_counter() - began_s
@@ -89,13 +91,13 @@ class AverageEvaluator:
         if self._copy is None:
             self._copy = deepcopy(self._model)
         self._copy.load_state_dict(found.state)
-        return AverageEvaluation(
-            step=step,
-            evaluation=evaluation_of(**self._evaluate(self._copy)),
-            peers=len(found.weights),
-            missing=found.missing,
-            wall_s=time.perf_counter() - began_s,
-        )
+        evaluation = evaluation_of(**self._evaluate(self._copy))
+        return {
+            "average_accuracy": evaluation.accuracy,
+            "average_test_loss": evaluation.loss,
+            "average_peers": len(found.weights),
+            "average_missing": list(found.missing),
+        }
 
 
 def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -> Evaluation:

@@ -21,7 +21,7 @@ from ..loggers.logger import LoggedRun, make_loggers
 from ..loggers.writer import LogWriter
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
-from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
+from ..runtime.telling.stats import METRICS, PeerStats
 from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog
 from ..storage.ledger_file import ledger_paths
@@ -110,8 +110,6 @@ class Telemetry:
         if (evaluate is None) is not (evaluate_every is None):
             raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
         self._config, self._model, self._vector, self._ready = config, model, vector, ready
-        self.averaged: AverageEvaluation | None = None
-        """Latest evaluation of the average of all peers by this peer."""
         self._evaluator: AverageEvaluator | None = None
         if evaluate is not None and evaluate_every is not None:
             self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
@@ -215,10 +213,11 @@ class Telemetry:
         if loss is not None:
             # A tensor is read on request or for a row only: not every step waits for a GPU.
             loss = self._loss = loss.detach() if isinstance(loss, Tensor) else loss
-        averaged, evaluator = None, self._evaluator
+        averaged, apart_s, evaluator = None, 0.0, self._evaluator
         if evaluator is not None and evaluator.is_due(step, stats):
-            averaged = self.averaged = evaluator.measure(step, average)
-        apart_s = averaged.wall_s if averaged else 0.0
+            began_s = time.perf_counter()
+            averaged = evaluator.measure(average)
+            apart_s = time.perf_counter() - began_s
         is_due = self.after_exchange is not None and self.after_exchange(apart_s)
         if self._rows is not None and self._config.log_every is not None:
             if loss is not None:
@@ -332,7 +331,7 @@ class Telemetry:
         rows: JsonlLog,
         step: int,
         stats: PeerStats,
-        averaged: AverageEvaluation | None = None,
+        averaged: Mapping[str, Any] | None = None,
         *,
         lr: float | None = None,
         sketched: bool = False,
@@ -362,7 +361,7 @@ class Telemetry:
             # The exchange is excluded: under a synchronous rule it is mostly waiting.
             **_durations("own_s", self._own_s),
             "sketch": [*sketch_of(self._vector.flats)] if sketched else None,
-            **(averaged.as_row() if averaged else {}),
+            **(averaged or {}),
         }
         self._losses, self._losses_count, self._step_s, self._own_s = 0.0, 0, [], []
         self._mixed, self._staleness_steps = counters.mixed, counters.staleness_steps

@@ -252,17 +252,15 @@ def test_only_the_first_peer_measures_the_average_at_each_interval(tmp_path: Pat
             first.step(loss=1.0)
             time.sleep(0.001)
         steps = first.steps
-        averaged = first.stats().averaged
-        assert averaged is not None and averaged.step == steps and steps % 3 == 0
-        assert averaged.evaluation.loss == 2.5 and averaged.peers == 2
         other.halt.set()
         while other.thread.is_alive():
             first.step()
             time.sleep(0.001)
     assert {id for id, _ in measured} == {"a"}
     rows = read_metrics(tmp_path / "a" / "metrics.jsonl")
-    losses = {row["step"]: row["average_test_loss"] for row in rows if "average_peers" in row}
-    assert losses[steps] == 2.5 and all(step % 3 == 0 for step in losses)
+    averaged = {row["step"]: row for row in rows if "average_peers" in row}
+    assert averaged[steps]["average_test_loss"] == 2.5 and averaged[steps]["average_peers"] == 2
+    assert all(step % 3 == 0 for step in averaged)
     assert rows[-1]["average_accuracy"] is None
     assert not any("average_peers" in row for row in read_metrics(tmp_path / "b/metrics.jsonl"))
 
@@ -283,8 +281,8 @@ def test_the_timeout_of_a_measurement_follows_the_duration_of_reads() -> None:
         return Average(state=model.state_dict(), weights={"a": 1.0})
 
     evaluator = AverageEvaluator(model, lambda model: {"loss": 1.0}, 5)
-    for step in (5, 10, 15):
-        evaluator.measure(step, read)
+    for _ in range(3):
+        evaluator.measure(read)
     # The first timeout is a guess; here, reading takes almost no time.
     assert waited_s == [10.0, 1.0, 1.0]
 

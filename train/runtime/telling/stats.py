@@ -14,11 +14,9 @@ from ....gossip.types import Incarnation, PeerId
 from ....gossip.weight import Units, founders, in_units
 from ....gossip.wire.codec import Buffer
 from ....gossip.wire.messages import Envelope, Hello, Leave
-from ...tasks.task import Evaluation
 
 __all__ = [
-    *("METRICS", "AverageEvaluation", "Counters", "LinkCounts"),
-    *("Metric", "PeerStats", "protocol_stats"),
+    *("METRICS", "Counters", "LinkCounts", "Metric", "PeerStats", "protocol_stats"),
 ]
 
 # Bounded, as a stranger can make up any number of names.
@@ -119,29 +117,6 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AverageEvaluation:
-    """Evaluation of the average on held-out data, at a step of the peer that measured it."""
-
-    step: int
-    evaluation: Evaluation
-    peers: int
-    """Number of models in the average."""
-    missing: tuple[str, ...]
-    """Live peers that are not in it, see `Peer.average`."""
-    wall_s: float
-    """Time to read, average and evaluate, seconds."""
-
-    def as_row(self) -> dict[str, Any]:
-        """Return its part of a row of metrics."""
-        return {
-            "average_accuracy": self.evaluation.accuracy,
-            "average_test_loss": self.evaluation.loss,
-            "average_peers": self.peers,
-            "average_missing": list(self.missing),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStats:
     """Figures of a peer at one time."""
 
@@ -179,8 +154,6 @@ class PeerStats:
     """Sorted ids of all members that are considered alive, this peer included."""
     met: frozenset[tuple[PeerId, Incarnation]] = frozenset()
     """Incarnations that were in its swarm at the same time, its own included."""
-    averaged: AverageEvaluation | None = None
-    """This peer's last evaluation of the average of all."""
     ended_by: str = ""
     """See `Peer.ended_by`."""
     has_left: bool = False
