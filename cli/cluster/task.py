@@ -12,8 +12,7 @@ from typing import Final
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.specs.parameter import settings_of
 from ...train.config import PeerConfig
-from ...train.runtime.script.cluster import ClusterTask
-from ...train.runtime.script.place import take_place
+from ...train.runtime.script.cluster import ClusterTask, take_place
 from ..launch.checks import check_settings
 from ..launch.config import LaunchConfig, MachinesConfig
 from ..launch.folder import variables

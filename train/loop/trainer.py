@@ -15,7 +15,7 @@ from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
 from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..peer import Peer
-from ..runtime.script.place import take_place
+from ..runtime.script.cluster import take_place
 from ..storage.files import check_folder
 from ..storage.incarnation import INCARNATION_FILE, last_incarnation
 from ..tasks.task import require_optimizer

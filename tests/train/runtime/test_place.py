@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rumor.train import PeerConfig
-from rumor.train.runtime.script.place import take_place
+from rumor.train.runtime.script.cluster import take_place
 
 HERE, THERE = "node-a.test", "node-b.test"
 

@@ -16,8 +16,7 @@ from ....gossip.specs.parameter import setting, settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import ClusterTask, cluster_task
-from .place import take_place
+from .cluster import ClusterTask, cluster_task, take_place
 
 __all__ = ["Environment", "environment", "peers_before", "resolve_config"]
 

@@ -19,9 +19,6 @@ __all__ = [
     *("METRICS", "Counters", "LinkCounts", "Metric", "PeerStats", "protocol_stats"),
 ]
 
-# Bounded, as a stranger can make up any number of names.
-_LINKS_MAX: Final = 1024
-
 
 @dataclass(slots=True)
 class LinkCounts:
@@ -61,15 +58,7 @@ class Counters:
 
     def link(self, peer: PeerId) -> LinkCounts:
         """Return the counts of one other peer."""
-        found = self.links.get(peer)
-        if found is None:
-            if len(self.links) >= _LINKS_MAX:
-                # Names that a stranger made up are sent hellos and no models. Another thread may
-                # add one meanwhile.
-                least, _ = min(list(self.links.items()), key=lambda pair: pair[1].bytes_sent)
-                self.links.pop(least)
-            found = self.links.setdefault(peer, LinkCounts())
-        return found
+        return self.links.setdefault(peer, LinkCounts())
 
     def note_sent(
         self, envelope: Envelope, parts: Sequence[Buffer], *, to: PeerId | None = None
