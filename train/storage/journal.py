@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self
@@ -51,13 +52,14 @@ JOURNAL: Final = "journal.jsonl"
 
 _VERSION: Final = 7
 
-# Methods of `Protocol` that change it.
-_METHODS: Final = frozenset(
-    {
+# Methods of `Protocol` that change it, with their arguments.
+_METHODS: Final = {
+    name: signature(getattr(Protocol, name))
+    for name in (
         *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
         *("inspected", "attached", "measured", "sketched", "unsent"),
-    }
-)
+    )
+}
 
 
 class Call(NamedTuple):
@@ -136,6 +138,7 @@ def _read(line: bytes) -> Record:
         arguments[name_of_tuple] = tuple(arguments[name_of_tuple])
     if "distances" in arguments:
         arguments["distances"] = {ShareId(*s): far for *s, far in arguments["distances"]}
+    _METHODS[name].bind(None, now=now, **arguments)  # a TypeError, where names are damaged
     return Call(name, now, arguments, header or b"")
 
 

@@ -159,6 +159,7 @@ def test_all_records_before_a_torn_tail_are_read(tmp_path: Path, cut_bytes: int)
         # No calls of a protocol, or not with these arguments.
         *(b'["close",0.5,{},""]', b'["step",0.5,"none",""]', b'["step","now",{},""]'),
         *(b'["receive",0.5,{},"AAAA"]', b'["inspected",0.5,{"share":7},""]'),
+        b'["step",0.5,{"tra1ned":true},""]',
     ],
 )
 def test_an_unreadable_record_is_reported(tmp_path: Path, line: bytes) -> None:
