@@ -231,7 +231,6 @@ EVENT_COVERAGE: Mapping[str, str] = {
     "mass restart": "all peers crashed at once, and came back",
     "outlived": "a peer came back under a name of which a later life was known",
     "read from memory": "a share was read where it lay, in its sender's memory",
-    "model read": "a peer was shown another's model, to average all of them",
     "abandoned": "memory of such a share could not be used again, as its reader was gone",
     "two swarms": "two swarms that had each been founded heard of one another",
     "halted": "a rule that waits for others had to halt, as one of them was lost",

@@ -41,10 +41,6 @@ _ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
 _UNRULY = replace(_ORDERLY, reorder=0.3)
 _LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
 
-_READ_EVERY_S = 0.3
-
-_MEMBERS = (Phase.TRAINING, Phase.FINISHED)
-
 Mutant = Callable[[Protocol], None]
 
 
