@@ -79,8 +79,8 @@ class DivShare(_PartRule):
     """Send fragments to different peers, so that a slow link delays only some of the model.
 
     The vector is cut into ``1 / fraction`` shards. After every step a peer sends each to ``s``
-    peers, drawn anew from *all* live peers, in a random order; without a free peer or bandwidth it
-    is skipped. In the paper a peer takes the plain mean. Here the weights of each fragment are
+    peers, drawn anew from *all* live peers, in a random order; without a free peer it is
+    skipped. In the paper a peer takes the plain mean. Here the weights of each fragment are
     split evenly between the sender and its receivers, so that the mean of all models does not
     drift.
 

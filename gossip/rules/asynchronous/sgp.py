@@ -69,8 +69,8 @@ class SGP:
         self._round += 1
         parts = len(neighbors) + 1
         weights = {shard: coarse(context.weight_of(shard) // parts) for shard in context.shards}
-        # The neighbor that was skipped comes first next time: with little credit or bandwidth, the
-        # last in the order would give all its weight away and never get any.
+        # The neighbor that was skipped comes first next time: with little credit, the last
+        # in the order would give all its weight away and never get any.
         first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
         self._passed_over = None
         for peer in (*neighbors[first:], *neighbors[:first]):
