@@ -12,9 +12,9 @@ from ...gossip.rules.registry import RuleSpec, read_rule, rules_help
 from ...gossip.specs.parameter import check_settings, setting
 from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
-from ...sim.models.step_time import parse_slow
 from ...topology import parse
 from ...train.config import EndSettings, MetricsSettings, SeedSettings, TrustSettings
+from ...train.faults.schedule import parse_slow
 from ..settings.exchange import ExchangeConfig, OutSettings
 
 if TYPE_CHECKING:

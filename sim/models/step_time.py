@@ -15,10 +15,11 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import Parameter
 from ...gossip.specs.spec import make
 from ...gossip.types import stream
+from ...train.faults.schedule import parse_slow
 
 __all__ = [
     *("FORM", "PACES", "StepTime", "constant", "is_constant", "lognormal", "make_step_time"),
-    *("pareto", "parse_slow", "parse_speeds", "slowdowns"),
+    *("pareto", "parse_speeds", "slowdowns"),
 ]
 
 
@@ -72,36 +73,6 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
             f"speeds {text!r}: the percentages add up to {float(total):g}, must be 100"
         )
     return classes
-
-
-def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
-    """Parse ``WORKER:FACTOR``, where WORKER is an id, or an index from 0; return factors by index.
-
-    >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
-    {3: 10.0, 0: 1.5}
-    """
-    found: dict[int, float] = {}
-    for text in texts:
-        name, _, number = text.strip().rpartition(":")
-        if not (name and re.fullmatch(_NUMBER, number) and 1 <= float(number) < math.inf):
-            raise ConfigError(
-                f"slow {text!r} is not WORKER:FACTOR: write 3:10 for steps of worker 3 that take "
-                "10 times as long (FACTOR >= 1)"
-            )
-        # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
-        if name in ids:
-            worker = ids.index(name)
-        elif name.isascii() and name.isdigit() and int(name) < len(ids):
-            worker = int(name)
-        else:
-            raise ConfigError(
-                f"slow {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, called "
-                f"{ids[0]} to {ids[-1]}"
-            )
-        if worker in found:
-            raise ConfigError(f"slow names worker {worker} twice")
-        found[worker] = float(number)
-    return found
 
 
 def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:

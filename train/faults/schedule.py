@@ -4,9 +4,11 @@
 real ones, and `rumor.train.faults.network` to messages of either.
 """
 
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -19,7 +21,7 @@ from ..storage.files import read_user_json
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
     *("Fault", "FaultKind", "Slowness", "faults_as_json", "joining"),
-    *("names_of_newcomers", "read_faults", "resolve"),
+    *("names_of_newcomers", "parse_slow", "read_faults", "resolve"),
 ]
 
 
@@ -392,6 +394,41 @@ def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
 def joining(faults: Iterable[Fault]) -> int:
     """Return the number of newcomers in these faults."""
     return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+
+
+_FACTOR: Final = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
+
+
+def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
+    """Parse ``WORKER:FACTOR``, where WORKER is an id, or an index from 0; return factors by index.
+
+    >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
+    {3: 10.0, 0: 1.5}
+    """
+    found: dict[int, float] = {}
+    for text in texts:
+        name, _, number = text.strip().rpartition(":")
+        if not (
+            name and re.fullmatch(r"\d+\.?\d*|\.\d+", number, re.ASCII) and 1 <= float(number) < inf
+        ):
+            raise ConfigError(
+                f"slow {text!r} is not WORKER:FACTOR: write 3:10 for steps of worker 3 that take "
+                "10 times as long (FACTOR >= 1)"
+            )
+        # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
+        if name in ids:
+            worker = ids.index(name)
+        elif name.isascii() and name.isdigit() and int(name) < len(ids):
+            worker = int(name)
+        else:
+            raise ConfigError(
+                f"slow {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, called "
+                f"{ids[0]} to {ids[-1]}"
+            )
+        if worker in found:
+            raise ConfigError(f"slow names worker {worker} twice")
+        found[worker] = float(number)
+    return found
 
 
 class Slowness:

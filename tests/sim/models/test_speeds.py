@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.models.step_time import FORM, parse_slow, parse_speeds, slowdowns
+from rumor.sim.models.step_time import FORM, parse_speeds, slowdowns
+from rumor.train.faults.schedule import parse_slow
 
 IDS = [f"peer-{index:02d}" for index in range(40)]
 
