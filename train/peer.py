@@ -265,7 +265,7 @@ class Peer:
             self._prepare(shared.module, empty=shared.empty)
             segments.extend(shared.segments)
             self._vector.refresh = group.refresh
-            group.version, group.outlook = lambda: self._vector.version, self.stats
+            group.version, group.outlook = lambda: self._vector.version, self._outlook
             group.on_failure, group.on_stuck = self._stop.set, self._give_up
             group.stuck_s = self.config.stuck_s
             return self.id, shared.places(self._vector.layout), shared.names()
@@ -623,6 +623,16 @@ class Peer:
         """Return current figures, on any thread; in a group, followers have the last exchange's."""
         if self._is_follower:
             return self._shown
+        return replace(self._figures(), measured=self._telemetry.measured())
+
+    def _outlook(self) -> PeerStats:
+        """Return what followers show; it is sent to them in each step."""
+        # A loss on a GPU would make each step wait for it, and another thread counts the traffic.
+        stats = self._figures()
+        measured = self._telemetry.measured(from_device=False)
+        return replace(stats, measured=measured, counters=replace(stats.counters, links={}))
+
+    def _figures(self) -> PeerStats:
         memory = self._vector.memory
         stats = PeerStats(
             id=self.id,
@@ -634,7 +644,6 @@ class Peer:
             counters=replace(self._counters),
             memory_bytes=memory.used_bytes + memory.idle_bytes,
             model_bytes=self._vector.size_bytes,
-            measured=self._telemetry.measured(),
             metrics_url=self._telemetry.metrics_url,
             has_left=self._left,
         )

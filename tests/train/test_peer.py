@@ -271,3 +271,21 @@ def test_the_first_fatal_failure_replaces_lesser_ones() -> None:
         with pytest.raises(TrainingError, match="a full disk"):
             peer.step()
         peer.step()
+
+
+class OnDevice(torch.Tensor):
+    """A loss on a GPU, which nothing reads."""
+
+    is_cpu = False
+
+    def __float__(self) -> float:
+        raise AssertionError("reading it waits for the device")
+
+
+def test_what_other_processes_of_a_peer_show_reads_no_loss_from_a_device() -> None:
+    with Peer(linear(), settings("a")) as peer:
+        peer.step(loss=torch.ones(()))
+        assert peer._outlook().measured == {"loss": 1.0}
+        peer.step(loss=torch.zeros(()).as_subclass(OnDevice))
+        assert not peer._outlook().measured
+        peer.step(loss=torch.ones(()))

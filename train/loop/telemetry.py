@@ -238,9 +238,14 @@ class Telemetry:
         self._evaluation = evaluation_of(accuracy=accuracy, loss=loss)
         self._is_noted = False
 
-    def measured(self) -> dict[str, float]:
-        """Return the latest ``loss``, ``accuracy`` and ``test_loss``; safe on any thread."""
+    def measured(self, *, from_device: bool = True) -> dict[str, float]:
+        """Return the latest ``loss``, ``accuracy`` and ``test_loss``; safe on any thread.
+
+        Without *from_device*, a loss that is not in host memory is left out.
+        """
         loss = self._loss
+        if isinstance(loss, Tensor) and not (from_device or loss.is_cpu):
+            loss = None
         try:
             return self._measured if loss is None else {"loss": float(loss), **self._measured}
         except (RuntimeError, TypeError, ValueError):
