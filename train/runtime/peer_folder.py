@@ -59,7 +59,7 @@ class PeerFolder:
     """The files in a peer's folder for its next incarnation.
 
     *look* raises a `TrainingError` if a checkpoint would not contain the whole model. *on_save* is
-    called with the steps of a checkpoint, and True if the caller waits for it.
+    called with the number of a checkpoint, its steps, and True if the caller waits for it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PeerFolder:
         model: nn.Module,
         vector: Vector,
         look: Callable[[], None],
-        on_save: Callable[[int, bool], object] | None = None,
+        on_save: Callable[[int, int, bool], object] | None = None,
     ) -> None:
         self.past: Past | None = None
         """Earlier incarnations, from the last checkpoint, if the peer resumes."""
@@ -322,7 +322,7 @@ class PeerFolder:
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
-        self._required()
+        checkpoints = self._required()
         if wait:
             self._writer.wait()
         head, _, is_anchored = self._glance(runtime)
@@ -332,7 +332,7 @@ class PeerFolder:
         self._vector.refresh()
         self._look()
         if self._on_save is not None:
-            self._on_save(self.steps, wait)
+            self._on_save(checkpoints.next_number(), self.steps, wait)
         self._copy_and_write(head, is_anchored)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)

@@ -200,22 +200,27 @@ class CheckpointFolder:
         named = ((_NAME.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*"))
         return sorted((int(match[1]), path) for match, path in named if match)
 
-    def write(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint with the next number, and remove excess old ones.
+    def next_number(self) -> int:
+        """Return the number of the next checkpoint."""
+        before = self._numbered()
+        return before[-1][0] + 1 if before else 1
+
+    def write(self, checkpoint: Checkpoint, number: int | None = None) -> Path:
+        """Write a checkpoint, by default with the next number, and remove excess old ones.
 
         Raises:
             OSError: It cannot be written; all earlier ones are kept.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        before = self._numbered()
-        number = before[-1][0] + 1 if before else 1
+        number = number or self.next_number()
         path = self.path / f"checkpoint-{number:06}.safetensors"
+        before = [each for each in self._numbered() if each[1] != path]
         write_checkpoint(checkpoint, path)
         # A damaged checkpoint is useless as a fallback, and is removed first.
         sound = [each for _, each in before if each not in self._refused]
         kept = sound[-(self._kept - 1) :] if self._kept > 1 else []
         for _, each in before:
-            if each not in kept and each != path:
+            if each not in kept:
                 each.unlink(missing_ok=True)
         return path
 

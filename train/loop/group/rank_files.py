@@ -102,12 +102,15 @@ def _ranks(spread: Any) -> tuple[int, ...]:
 class RankFiles:
     """Checkpoints of one follower: the states of its registered objects, and its random streams.
 
-    They have the steps of the leader's checkpoints. *folder* is None without
-    checkpoints, and on the leader, whose own checkpoints contain all of this.
+    They have the steps and numbers of the leader's checkpoints: one that the leader could not write
+    is replaced by the next one, so that the leader's last ones are still there. *folder* is None
+    without checkpoints, and on the leader, whose own checkpoints contain all of this.
     """
 
     def __init__(self, folder: Path | None, rank: int, kept: int) -> None:
-        self._folder = None if folder is None else CheckpointFolder(folder / f"rank-{rank}", kept)
+        # The leader may be killed, or its disk full, before it has written the same one.
+        own = None if folder is None else CheckpointFolder(folder / f"rank-{rank}", kept + 1)
+        self._folder = own
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
         self._writer = WriterThread()
@@ -118,9 +121,9 @@ class RankFiles:
             self._registered[name] = each
             self._restore(name)
 
-    def save(self, place: tuple[int, bool]) -> None:
-        """Write the checkpoint of a step, and wait for it if the second of *place* is true."""
-        steps, waits = place
+    def save(self, place: tuple[int, int, bool]) -> None:
+        """Write checkpoint *number* at *steps*, and wait for it if the third of *place* is true."""
+        number, steps, waits = place
         if (folder := self._folder) is None:
             return
         kept: dict[str, Any] = {}
@@ -129,7 +132,7 @@ class RankFiles:
             kept[name], more = flatten_state(each.state_dict(), name)
             tensors |= more
         checkpoint = Checkpoint(head={"steps": steps, "kept": kept}, tensors=tensors)
-        self._writer.add("the checkpoint", lambda: folder.write(checkpoint))
+        self._writer.add("the checkpoint", lambda: folder.write(checkpoint, number))
         if waits:
             self._writer.wait()
 

@@ -218,10 +218,10 @@ class RankGroup:
         self._require_all()
         return [reply, *map(self._replies.get, others)]
 
-    def save(self, steps: int, waits: bool) -> None:
+    def save(self, number: int, steps: int, waits: bool) -> None:
         """Have followers write their part of a checkpoint, unless a process has failed."""
         if not self._failure:
-            self.ask("save", (steps, waits))
+            self.ask("save", (number, steps, waits))
 
     def fail(self, error: BaseException) -> None:
         """Report that this process ends by an error, which the others then raise."""
