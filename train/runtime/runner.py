@@ -146,7 +146,7 @@ _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 _T = TypeVar("_T")
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class PeerRuntime:
     """Runs the protocol of one incarnation of a peer over real sockets and a real vector."""
 
