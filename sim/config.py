@@ -16,7 +16,6 @@ from ..gossip.specs.spec import described
 from ..train.config import GossipSettings, RunConfig, ShardSettings, TrainingSettings
 from ..train.faults.schedule import Fault
 from ..train.tasks.lr_schedule import parse_lr_schedule
-from ..train.tasks.precision import check_precision
 from .models.network import NetworkConfig
 from .models.step_time import PACES
 
@@ -238,8 +237,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
             raise ConfigError("a storm needs time_s: it is drawn for the time that a run lasts")
         if self.storm is not None and self.faults:
             raise ConfigError("faults and a storm are both given: pass either, not both")
-        if self.precision is not None:
-            check_precision(self.precision)
         parse_lr_schedule(self.lr_schedule or "constant")
         object.__setattr__(self, "shards", shards_of(self.rule_spec.make(), self.shards))
         if self.shards_per_push > self.shards:

@@ -29,7 +29,7 @@ from ..topology import over
 from .loggers.logger import LoggerSpec, check_loggers
 from .loop.exporter import check_metrics_port
 from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
-from .tasks.precision import check_precision
+from .tasks.precision import PRECISIONS
 
 __all__ = [
     *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings"),
@@ -287,6 +287,7 @@ class TrainingSettings(SeedSettings):
         None,
         "Data type that steps compute with: float32, as the model has it, or bfloat16 "
         "(automatic mixed precision).",
+        choices=PRECISIONS,
         otherwise="the task's",
         metavar="float32|bfloat16",
     )
@@ -612,8 +613,6 @@ class RunConfig(TrainingSettings):
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.precision is not None:
-            check_precision(self.precision)
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
         parse_lr_schedule(self.lr_schedule or "constant")

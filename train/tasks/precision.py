@@ -3,22 +3,14 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
-from ...gossip.errors import ConfigError
-
 # Settings are read without importing torch, which takes a second.
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PRECISIONS", "autocast", "check_precision"]
+__all__ = ["PRECISIONS", "autocast"]
 
 PRECISIONS: Final = ("float32", "bfloat16", "auto")
 """Values of ``Task.precision``."""
-
-
-def check_precision(precision: str) -> None:
-    """Raise ConfigError if there is no such precision."""
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision is {precision!r}: it must be one of {', '.join(PRECISIONS)}")
 
 
 def autocast(precision: str, device: "torch.device") -> AbstractContextManager[object]:

@@ -19,7 +19,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from ...gossip.errors import ConfigError, RumorError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
 from ...gossip.rules.plugin import as_raised
-from ...gossip.specs.parameter import plain_numbers
+from ...gossip.specs.parameter import listed, plain_numbers
 from ...gossip.specs.spec import find
 from .data import (
     Batch,
@@ -37,7 +37,7 @@ from .data import (
 )
 from .lr_schedule import parse_lr_schedule
 from .partition import split
-from .precision import autocast, check_precision
+from .precision import PRECISIONS, autocast
 from .random_state import seeded
 
 __all__ = [
@@ -196,7 +196,8 @@ class Task:
             raise ConfigError(
                 f"task {self.name} has {n_samples:,} samples and {len(self.targets):,} targets"
             )
-        check_precision(self.precision)
+        if self.precision not in PRECISIONS:
+            raise ConfigError(f"precision is {self.precision!r}: it must be {listed(PRECISIONS)}")
         parse_lr_schedule(self.lr_schedule)
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ConfigError(f"lr is {self.lr}: it must be a finite number above 0")

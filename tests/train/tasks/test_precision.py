@@ -68,7 +68,9 @@ def test_a_run_can_choose_its_precision() -> None:
     )
     assert named["digest"] == own["digest"] and "bfloat16" in named["engine_why"]
     for config in (RunConfig, SimulationConfig):
-        with pytest.raises(ConfigError, match="precision is 'half': it must be one of float32"):
+        with pytest.raises(
+            ConfigError, match="precision is 'half': it must be float32, bfloat16 or auto"
+        ):
             config(precision="half")
 
 
