@@ -26,9 +26,7 @@ def digits() -> Task:
 
     Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998.
     """
-    (train, labels), (test, test_labels) = _digits()
-    data = (train.clone(), labels.clone()), (test.clone(), test_labels.clone())
-    return _task("digits", data, n_hidden=32, lr=0.1, steps=600)
+    return _task("digits", _split(*_digits(), white=16, n_test=360), n_hidden=32, lr=0.1, steps=600)
 
 
 def mnist() -> Task:
@@ -57,13 +55,13 @@ _Table = tuple[NDArray[Any], NDArray[Any]]
 
 # A process may simulate many swarms.
 @cache
-def _digits() -> tuple[_Pair, _Pair]:
+def _digits() -> _Table:
     found = _table_in("sklearn", "datasets", "data", "digits.csv.gz")
     if found is None:
         from sklearn.datasets import load_digits
 
         found = load_digits(return_X_y=True)
-    return _split(*found, white=16, n_test=360)
+    return found
 
 
 def _table_in(package: str, *place: str) -> _Table | None:
