@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from queue import Empty
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import torch
@@ -126,6 +126,8 @@ def average(
         lambda protocol: (protocol.account.id, protocol.swarm, protocol.table.live())
     )
     missing = []
+    # A late answer to an earlier read names a copy that is gone.
+    runtime.excerpts = SimpleQueue()
     try:
         for member in members:
             if member.id == me:

@@ -16,7 +16,7 @@ from torch import nn
 from rumor.gossip import ConfigError, GoSGD, RuleContext, audit
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements
-from rumor.gossip.wire.messages import Phase
+from rumor.gossip.wire.messages import Excerpt, Phase
 from rumor.train import Peer, PeerConfig
 from rumor.train.loop.average import Average, AverageEvaluator
 from rumor.train.runtime.telling.stats import Counters, PeerStats
@@ -195,6 +195,15 @@ def test_a_peer_that_misses_the_timeout_is_named_and_left_out() -> None:
         b.before = lambda: None
         # After its late answer, b can be asked again.
         until(lambda: not first.average().missing)
+
+
+def test_a_late_answer_to_an_earlier_read_is_ignored() -> None:
+    with idle_swarm("b") as members:
+        runtimes = [each.peer._running() for each in members]
+        to, source = [each.protocol.account.life for each in runtimes]
+        late = runtimes[1]._envelope(source, to, Excerpt(snapshot=999))
+        runtimes[0].excerpts.put((late, Excerpt(snapshot=999), b""))
+        assert members[0].average().missing == ()
 
 
 def test_averaging_during_training_moves_no_weight(tmp_path: Path) -> None:
