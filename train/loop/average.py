@@ -41,11 +41,6 @@ Evaluate = Callable[[nn.Module], Mapping[str, float]]
 # Interval between two looks at whether a peer still can answer, and who reads this one.
 _LOOK_S: Final = 0.05
 
-# Bounds on how long an evaluation waits for one peer, and its ratio to the last reading time.
-_PATIENCE: Final = 4
-_PATIENCE_S_MIN: Final = 1.0
-_PATIENCE_S_MAX: Final = 10.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Average:
@@ -72,22 +67,13 @@ class AverageEvaluator:
         self._copy: nn.Module | None = None
         self._evaluate = evaluate
         self._every = every
-        self._patience_s = _PATIENCE_S_MAX
 
     def is_due(self, step: int, stats: Callable[[], PeerStats]) -> bool:
         """True if this peer must measure after this step: it is the first live one by id."""
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
-    def measure(self, read: Callable[[float], Average]) -> dict[str, Any]:
-        """Read the average and measure it; return its part of a row of metrics.
-
-        *read* takes the seconds to wait for a peer.
-        """
-        began_s = time.perf_counter()
-        found = read(self._patience_s)
-        reading_s = time.perf_counter() - began_s
-        # A peer that has just died must not delay training until its death is known.
-        self._patience_s = min(_PATIENCE_S_MAX, max(_PATIENCE_S_MIN, _PATIENCE * reading_s))
+    def measure(self, found: Average) -> dict[str, Any]:
+        """Measure an average; return its part of a row of metrics."""
         if self._copy is None:
             self._copy = deepcopy(self._model)
         self._copy.load_state_dict(found.state)

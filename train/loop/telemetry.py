@@ -203,7 +203,7 @@ class Telemetry:
         *,
         lr: float | None,
         stats: Callable[[], PeerStats],
-        average: Callable[[float], Average],
+        average: Callable[[], Average],
     ) -> float:
         """Record a step, *exchange_s* of which went to pushing, mixing and waiting for others.
 
@@ -216,7 +216,7 @@ class Telemetry:
         averaged, apart_s, evaluator = None, 0.0, self._evaluator
         if evaluator is not None and evaluator.is_due(step, stats):
             began_s = time.perf_counter()
-            averaged = evaluator.measure(average)
+            averaged = evaluator.measure(average())
             apart_s = time.perf_counter() - began_s
         is_due = self.after_exchange is not None and self.after_exchange(apart_s)
         if self._rows is not None and self._config.log_every is not None:
