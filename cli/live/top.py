@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ...gossip.errors import ConfigError, RumorError, did_you_mean
+from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
 from ...train.config import TrustSettings
 from ..errors import printable
@@ -35,7 +35,6 @@ _HEARSAY: Final = "* as other members report"
 
 # Lines in a file are not folded.
 _PIPED_WIDTH: Final = 200
-_TITLES: Final = tuple(column.title for column in COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +51,10 @@ class TopConfig(TrustSettings):
 
     sort: str = setting(
         "peer",
-        "Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost, "
-        "accuracy, up or address. Numbers are shown with the largest on top.",
+        "Column to sort by. Numbers are shown with the largest on top.",
         brief="Column to sort by.",
+        choices=tuple(column.title for column in COLUMNS),
+        metavar="NAME",
     )
 
     once: bool = setting(False, "Print one table and exit.")
@@ -76,9 +76,6 @@ class TopConfig(TrustSettings):
     )
 
     def __post_init__(self) -> None:
-        if self.sort not in _TITLES:
-            near = did_you_mean(self.sort, _TITLES)
-            raise ConfigError(f"--sort is {self.sort!r}, but there is no such column{near}")
         if self.listen is not None and not self.web:
             raise ConfigError("--listen says where the page is: give --web, too")
 

@@ -122,7 +122,7 @@ REFUSED = {
         ("a/b", "address 'a/b' is malformed"),
         ("a:1 --every-s 0.01", "every_s is 0.01: it must be in [0.2, 3600]"),
         ("a:1 --every-s nan", "it must be in [0.2, 3600]"),
-        ("a:1 --sort weigth", "did you mean 'weight'"),
+        ("a:1 --sort weigth", "it must be peer, state, step"),
         ("a:1 --key m1.key", "key and roster belong together"),
         ("a:1 --listen 127.0.0.1:0", "--listen says where the page is: give --web, too"),
         ("--web a:1 --once", "--web shows a page: leave --once and --json out"),

@@ -2,7 +2,6 @@
 
 import atexit
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -61,7 +60,6 @@ class Guest:
         self._config, self._asked = config, signals
         self._signals: SignalHandling | None = None
         self._lr: float | None = None
-        self._pid = 0
 
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
         """Found or join a swarm with a model that is already on its training device.
@@ -92,7 +90,6 @@ class Guest:
                 signals.pass_on()
             raise
         self.peer, self._signals, self.is_inside = peer, signals, True
-        self._pid = os.getpid()
         atexit.register(self._abandon)
         _log.info("peer %s at %s, with %s", peer.id, peer.address, ", ".join(peer.members))
         return peer
@@ -129,8 +126,7 @@ class Guest:
         Raises:
             SystemExit: A signal was received, and no handler was installed before.
         """
-        # A forked process, such as a data loader's, must not leave for its parent when it exits.
-        if not self.is_inside or os.getpid() != self._pid:
+        if not self.is_inside:
             return
         peer, signals = self._inside(), self._signals
         self.is_inside = False
