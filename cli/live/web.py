@@ -40,6 +40,7 @@ _HEADERS: Final = {
 
 _SAMPLES_MAX: Final = 600
 _PEERS_MAX: Final = 256
+_CONNECTIONS_MAX: Final = 64
 
 
 class Page:
@@ -116,12 +117,16 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves at a socket that listens already."""
+    """Serves at a socket that listens already, with a limited number of connections."""
 
     def __init__(self, listener: socket.socket, handler: Any) -> None:
         super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        # Each connection has a thread.
+        return threading.active_count() < _CONNECTIONS_MAX
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         # A reader that disconnects is not an error.

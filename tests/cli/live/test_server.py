@@ -1,7 +1,10 @@
 """The server of the page over real HTTP: files, views, and refused requests."""
 
 import re
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,6 +12,7 @@ import pytest
 
 from rumor.cli.live.web import Page
 
+from ...waiting import until
 from .made_up import a_peer, a_view
 from .served import Site, served
 
@@ -77,6 +81,18 @@ def test_the_status_is_the_last_view(site: Site) -> None:
     status = site.json("/status.json")
     assert [peer["id"] for peer in status["peers"]] == ["p00", "p01", "p02", "p03"]
     assert status["swarm_step"] == 790_123 and len(status["links"]) == 12
+
+
+@pytest.mark.extended
+def test_silent_connections_take_a_limited_number_of_threads() -> None:
+    with served(a_view(2)) as site, ExitStack() as stack:
+        before = threading.active_count()
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(("127.0.0.1", site.port)))
+        until(lambda: threading.active_count() > before)
+        with pytest.raises(OSError):
+            site.get("/status.json")
+        assert threading.active_count() <= 64
 
 
 @pytest.mark.extended
