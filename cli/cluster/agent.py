@@ -178,7 +178,7 @@ def _problems(job: dict[str, Any]) -> list[str]:
         there = filter(os.path.exists, folders)
         problems += [f"{folder} is there already: name a new --out" for folder in there]
     if taken := [port for port in job["ports"] if bind_error(job["host"], port) is not None]:
-        problems.append(f"port {taken[0]} is not free: see --port")
+        problems.append(f"port {taken[0]} is not free: see --port and listen=")
     return problems
 
 

@@ -29,7 +29,7 @@ _WORLD = (
 
 
 # Settings of shares that are told unless they have these values.
-_SHARES = {"wire": NATIVE, "shards": 1, "shards_per_push": 1, "push_mbit": None}
+_SHARES = {"wire": NATIVE, "shards": 1, "shards_per_push": 1}
 
 
 def describe(settings: Mapping[str, Any]) -> str:

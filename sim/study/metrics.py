@@ -18,7 +18,7 @@ class Metric:
     """One figure of a trial: where it comes from, how to compare, draw and format it."""
 
     name: str
-    """Name of its column, and in `rumor study --json`."""
+    """Name of its column."""
     words: str
     """Name in the middle of a sentence."""
     source: Callable[[Result, float], Any]

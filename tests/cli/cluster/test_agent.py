@@ -229,7 +229,7 @@ def test_a_job_is_answered_by_versions_and_problems(launcher: Launcher) -> None:
         launcher.agent.run()
     free, taken = (each["hello"] for each in launcher.news())
     assert free == module.versions() | {"problems": []}
-    assert taken["problems"] == [f"port {port} is not free: see --port"]
+    assert taken["problems"] == [f"port {port} is not free: see --port and listen="]
 
 
 def test_output_of_a_library_is_not_mistaken_for_news(
