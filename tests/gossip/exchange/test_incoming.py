@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Mix, Stage
+from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
@@ -181,6 +181,19 @@ def test_an_impossible_weight_is_refused() -> None:
     assert answers(scene, replace(OFFER, seq=2, escrow=WEIGHT_MAX - ONE)) == [Grant(2, 32)]
     scene.introduce("c", "b")
     assert refusals(scene, "c", replace(OFFER, escrow=1)) == why
+
+
+def test_an_incomplete_share_of_a_restarted_sender_stalls_beside_its_next_one() -> None:
+    scene = make_scene()
+    answers(scene, OFFER)
+    again = scene.tell("a", "b", OFFER, incarnation=2)
+    assert scene.sent(again, Grant) == [Grant(1, 32)] and scene.peers["b"].staged == 2
+    scene.wait(WIDE.stall_s - 1.0)
+    scene.tell("a", "b", Chunk(1, 0, 0), incarnation=2, frame_bytes=16)
+    scene.wait(1.0)
+    effects = scene.wake("b")
+    assert Drop(SHARE) in effects and scene.peers["b"].staged == 1
+    assert only(effects, ShareRefused) == [ShareRefused("a", "stalled")]
 
 
 def test_a_share_of_another_swarm_is_refused_unless_it_was_accepted_before() -> None:
