@@ -134,10 +134,12 @@ def _rates(live: LiveRun, simulated: Run, seconds: float) -> Iterator[Figure]:
         yield rate("pushes/s", "1/s", pushes, at_end("pushes"))
     if sent is not None:
         # Without faults a simulation knows which workers live, so that no message reports it.
-        name = "bytes/s" if membership is None else "bytes/s without membership"
-        yield rate(
-            name, "B/s", sent - (membership or 0), at_end("bytes_sent") - at_end("membership_bytes")
-        )
+        predicted = at_end("bytes_sent")
+        if membership is None:
+            yield rate("bytes/s", "B/s", sent, predicted)
+        else:
+            predicted -= at_end("membership_bytes")
+            yield rate("bytes/s without membership", "B/s", sent - membership, predicted)
 
 
 def _consensus(simulated: Run, seconds: float, live: float | None) -> Iterator[Figure]:

@@ -68,6 +68,15 @@ def test_membership_bytes_of_a_simulation_are_separated_too(live: LiveRun) -> No
     assert found["bytes/s without membership"].ratio == pytest.approx(1.0)
 
 
+def test_bytes_include_membership_where_a_live_run_does_not_tell_it_apart(live: LiveRun) -> None:
+    for peer in live.peers:
+        for row in peer.rows:
+            row.pop("membership_bytes")  # type: ignore[attr-defined]
+    sent = simulated().series["bytes_sent"]
+    found = figures(live, simulated(bytes_sent=2 * sent, membership_bytes=sent))
+    assert found["bytes/s"].simulated == pytest.approx(2 * sent[-1] / 30)
+
+
 def test_the_time_to_an_accuracy_is_that_of_the_median_peer(live: LiveRun) -> None:
     found = figures(live, simulated(), target=0.5)["time to 0.5"]
     # Peers 0 to 2 reach 0.5 after 50 steps of 0.1 s, and peer 3 after 15 s.
