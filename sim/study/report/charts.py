@@ -3,7 +3,7 @@
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from textwrap import fill, shorten
 from typing import TYPE_CHECKING, Any, Final
@@ -289,8 +289,11 @@ def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
     axes.set_ylabel(unit)
 
 
-def _of_logs(values: Iterable[float]) -> Interval:
-    """Return the geometric mean with the interval of the logarithms, which does not reach 0."""
+def _of_logs(values: Collection[float]) -> Interval:
+    """Return the geometric mean with the interval of the logarithms, which does not reach 0; the
+    usual one if a value has no logarithm."""
+    if min(values) <= 0:
+        return interval(values)
     logs = interval(map(math.log, values))
     return replace(logs, mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
 
