@@ -4,18 +4,18 @@ import json
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import chdir, nullcontext
+from contextlib import chdir, nullcontext, suppress
 from dataclasses import fields
 from functools import cache
 from hashlib import blake2b
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -177,7 +177,11 @@ def _hash_own(what: str, module: str) -> str:
     is_file = module.endswith(".py")
     folder, top = (path.parent, path.stem) if is_file else (Path.cwd(), module.partition(".")[0])
     invalidate_caches()
-    spec = PathFinder.find_spec(top, [str(folder), *sys.path])
+    spec = PathFinder.find_spec(top, [str(folder)])
+    if spec is None:
+        # An editable install may have a finder of its own.
+        with suppress(ValueError):
+            spec = find_spec(top)
     if spec is None:
         raise ConfigError(f"{what} {top}: there is no such module in {folder}")
     packages = [Path(place) for place in spec.submodule_search_locations or ()]

@@ -2,6 +2,8 @@
 
 import json
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,21 @@ def test_user_code_is_part_of_the_key_with_its_module_or_package(
     assert trial_key({what: name}) != before
     with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
         trial_key({what: "nowhere_at_all:make"})
+
+
+def test_user_code_of_an_editable_install_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> ModuleSpec | None:
+            own = Path("elsewhere/installed.py").resolve()
+            return spec_from_file_location(name, own) if name == "installed" else None
+
+    Path("elsewhere").mkdir()
+    Path("elsewhere/installed.py").write_text("def make(): ...\n")
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    before = trial_key({"task": "installed:make"})
+    Path("elsewhere/installed.py").write_text("def make(): return 1\n")
+    assert trial_key({"task": "installed:make"}) != before
 
 
 def test_a_model_in_a_file_can_be_studied(monkeypatch: pytest.MonkeyPatch) -> None:
