@@ -303,14 +303,16 @@ class Simulation:
         )
 
     def _why_diverged(self, failure: Failure) -> str:
-        """Name the worker whose values became non-finite, and say what may be the cause."""
+        """Name the worker whose values became non-finite, and say what to do."""
         lr = self.config.lr if self.config.lr is not None else "the task's"
-        liars = ", or what liars sent has driven it there: see robust" if self._attacks else ""
-        why = f"the learning rate ({lr}) is too high for this task{liars}"
+        advice = f"lower the learning rate ({lr})"
+        if self._attacks:
+            advice += ", or give the rule the parameter robust against Byzantine peers"
         if failure.step == 0:
-            why = f"data or loss have numbers that are not finite, or {why}"
+            advice = f"look for such numbers in data and loss, or {advice}"
         when = "" if failure.step is None else f" at its step {failure.step + 1}"
-        return f"{self.ids[failure.worker]} diverged{when}: {why}"
+        why = "its loss or parameters are not finite"
+        return f"{self.ids[failure.worker]} diverged{when}: {why}; {advice}"
 
     def _scheduler(self, values: Models | VectorRows) -> Scheduler:
         config = self.config

@@ -71,7 +71,7 @@ def results_of(
             continue
         course_of_cell = _usual(trial) if course is None else course(trial.labels)
         if course_of_cell is None:
-            failed[str(trial)] = "4 workers of 16 diverged: the learning rate (10) is too high"
+            failed[str(trial)] = "peer-3 diverged at its step 2: lower the learning rate (10)"
         else:
             found.append(_result(trial, course_of_cell, points))
     return Results(study=study, results=tuple(found), failures=failed)

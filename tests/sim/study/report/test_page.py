@@ -98,7 +98,7 @@ BROKEN = results_of({"topology": GRAPHS}, lambda at: None if "star" in str(at) e
 BEGUN = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
 THREE = results_of({"topology": ["ring", "complete", "star"]}, rates)
 ONE_SEED = results_of({"topology": GRAPHS}, seeds=1)
-FAILED = "3 trials failed.* star, seed 1: 4 workers of 16 diverged.*What came out"
+FAILED = "3 trials failed.* star, seed 1: peer-3 diverged.*What came out"
 APART = r"no significant difference \(detectable: \d+ %\)"
 STAR = r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+"
 
