@@ -162,13 +162,13 @@ def test_intervals_on_a_logarithmic_axis_end_above_0() -> None:
 
 def test_a_seed_that_starts_at_its_target_is_shown_on_a_logarithmic_axis() -> None:
     results = results_of({"topology": ["ring", "star"]}, lambda _: Course(rate_s=20, time_s=400))
-    rate = {"ring": 1e4, "star": 1.0}
     found = []
     for one in results.results:
-        accuracy = list(one.series["accuracy"])
-        times = [rate[one.trial.labels["topology"]] * at for at in one.series["time_s"]]
+        series = dict(one.series)
+        if one.trial.labels["topology"] == "ring":
+            series["time_s"] = tuple(1e4 * (at or 0.0) for at in series["time_s"])
         if one.trial.seed == 0:
-            accuracy[0] = 1.0
-        found.append(replace(one, series={**one.series, "accuracy": accuracy, "time_s": times}))
+            series["accuracy"] = (1.0, *series["accuracy"][1:])
+        found.append(replace(one, series=series))
     time, _ = charts.ranking(comparisons(replace(results, results=tuple(found)))).axes
     assert time.get_xscale() == "log"
