@@ -73,6 +73,12 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         above=0,
         otherwise="no limit",
     )
+    batch_sizes: tuple[str, ...] = setting(
+        (),
+        "Give a worker batches of N samples: 3:128. May be given several times. "
+        "Under ``gosgd:samples=32`` its weight grows accordingly.",
+        metavar="WORKER:N",
+    )
     step_s: float = setting(
         0.1,
         "Mean virtual time of a step at speed 1x, seconds.",

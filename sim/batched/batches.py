@@ -9,13 +9,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...gossip.types import PeerId
+from ...train.faults.schedule import by_worker
 from ...train.tasks.data import Batch, Loader, Sampler, is_pair
 from ...train.tasks.task import Task
 from .parameters import CPU
 
-__all__ = ["Batches", "Ints"]
+__all__ = ["Batches", "Ints", "batch_sizes"]
 
 Ints = NDArray[np.int64]
+
+
+def batch_sizes(
+    texts: Sequence[str], ids: Sequence[str], otherwise: int, option: str = "batch_sizes"
+) -> list[int]:
+    """Read ``WORKER:N``: the samples per batch of each worker; see `by_worker`.
+
+    >>> batch_sizes(["2:128", "peer-0:8"], ["peer-0", "peer-1", "peer-2"], 32)
+    [8, 32, 128]
+    """
+
+    def read(text: str) -> int | None:
+        return int(text) if text.isdecimal() and text.isascii() and 0 < int(text) < 2**32 else None
+
+    form = "WORKER:N: write 3:128 for batches of 128 samples of worker 3 (N >= 1)"
+    named = by_worker(option, texts, ids, read, form)
+    return [named.get(index, otherwise) for index in range(len(ids))]
 
 
 class Batches:
@@ -26,33 +44,34 @@ class Batches:
         task: Task,
         ids: Sequence[PeerId],
         partition: str,
-        batch_size: int,
+        batch_size: int | Sequence[int],
         seed: int,
         parts: int | None = None,
         *,
         device: torch.device = CPU,
     ) -> None:
         found = task.split(partition, parts or len(ids), seed)
+        sizes = [batch_size] * len(ids) if isinstance(batch_size, int) else batch_size
         self._device = device
         parted = [found[at % len(found)] for at in range(len(ids))]
         self._lengths = np.array([len(part) for part in parted])
-        self._sizes = np.minimum(self._lengths, batch_size)
+        self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
         self._loaders: list[Loader] = []
         if not (is_pair(task.train) and task.augment is None):
             self._loaders = [
-                Loader(task, part, batch_size=batch_size, seed=seed, peer=id, device=device)
-                for part, id in zip(parted, ids, strict=True)
+                Loader(task, part, batch_size=size, seed=seed, peer=id, device=device)
+                for part, size, id in zip(parted, sizes, ids, strict=False)
             ]
             return
         self._inputs, self._targets = (side.to(device) for side in task.train)
         self._samplers = [
-            Sampler(part, batch_size, seed=seed, peer=id)
-            for part, id in zip(parted, ids, strict=True)
+            Sampler(part, size, seed=seed, peer=id)
+            for part, size, id in zip(parted, sizes, ids, strict=False)
         ]
         self._starts = np.cumsum(self._lengths) - self._lengths
         # All workers' passes in a row: a read past the end of one gets samples that are not used.
         dtype = np.min_scalar_type(len(self._targets))
-        self._orders = np.empty(self._lengths.sum() + batch_size, dtype)
+        self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
         self._runs: dict[int, NDArray[Any]] = {}
         """For each length, a view of what follows each position in the orders."""
         self._epochs = np.full(len(ids), -1)

@@ -23,7 +23,7 @@ from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
-from .batches import Batches
+from .batches import Batches, batch_sizes
 from .cores import ONE_CORE, Threads
 from .models import Models
 from .parameters import CPU, ParameterMatrix
@@ -191,7 +191,7 @@ def _of_vectors(
         schema=rows.schema,
         anchor=rows.anchor,
         memory_gib=memory_gib,
-        samples=(config.batch_size or 1,) * len(ids),
+        samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
         choose=lambda: Engine(VectorRows.name, "the task has no model"),
         make=make,
     )
@@ -219,8 +219,8 @@ def _of_models(
     )
     # Too many shards for this model are refused before anything is tried with it.
     schema = Schema(alone.schema.tensors, config.shards, requirements_of(rule).scattered)
-    size = config.batch_size or task.batch_size
-    given = task, ids, config.partition, size, config.seed, config.workers
+    sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
+    given = task, ids, config.partition, sizes, config.seed, config.workers
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,

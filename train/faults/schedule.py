@@ -11,7 +11,7 @@ from itertools import chain
 from math import inf
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.specs.parameter import setting, settings_of
@@ -20,7 +20,7 @@ from ..storage.files import read_user_json
 
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
-    *("Fault", "FaultKind", "Slowness", "faults_as_json", "joining"),
+    *("Fault", "FaultKind", "Slowness", "by_worker", "faults_as_json", "joining"),
     *("names_of_newcomers", "parse_slow", "read_faults", "resolve"),
 ]
 
@@ -396,7 +396,45 @@ def joining(faults: Iterable[Fault]) -> int:
     return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
 
 
+_T = TypeVar("_T")
 _FACTOR: Final = re.compile(r"\d+\.?\d*|\.\d+", re.ASCII)
+
+
+def by_worker(
+    option: str,
+    texts: Sequence[str],
+    ids: Sequence[str],
+    read: Callable[[str], _T | None],
+    form: str,
+) -> dict[int, _T]:
+    """Read ``WORKER:VALUE`` texts, where WORKER is an id, or an index from 0; return the values
+    by index.
+
+    *read* converts a value, or returns None. Messages name the *option* and its *form*.
+
+    Raises:
+        ConfigError: An entry has another form, or names an unknown worker or one twice.
+    """
+    found: dict[int, _T] = {}
+    for text in texts:
+        name, _, rest = text.strip().rpartition(":")
+        value = read(rest) if name else None
+        if value is None:
+            raise ConfigError(f"{option} {text!r} is not {form}")
+        # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
+        if name in ids:
+            worker = ids.index(name)
+        elif name.isascii() and name.isdigit() and int(name) < len(ids):
+            worker = int(name)
+        else:
+            raise ConfigError(
+                f"{option} {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, "
+                f"called {ids[0]} to {ids[-1]}"
+            )
+        if worker in found:
+            raise ConfigError(f"{option} names worker {worker} twice")
+        found[worker] = value
+    return found
 
 
 def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
@@ -405,30 +443,14 @@ def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
     >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
     {3: 10.0, 0: 1.5}
     """
-    found: dict[int, float] = {}
-    for text in texts:
-        name, _, number = text.strip().rpartition(":")
-        if not (
-            name and re.fullmatch(r"\d+\.?\d*|\.\d+", number, re.ASCII) and 1 <= float(number) < inf
-        ):
-            raise ConfigError(
-                f"slow {text!r} is not WORKER:FACTOR: write 3:10 for steps of worker 3 that take "
-                "10 times as long (FACTOR >= 1)"
-            )
-        # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
-        if name in ids:
-            worker = ids.index(name)
-        elif name.isascii() and name.isdigit() and int(name) < len(ids):
-            worker = int(name)
-        else:
-            raise ConfigError(
-                f"slow {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, called "
-                f"{ids[0]} to {ids[-1]}"
-            )
-        if worker in found:
-            raise ConfigError(f"slow names worker {worker} twice")
-        found[worker] = float(number)
-    return found
+
+    def read(text: str) -> float | None:
+        return float(text) if _FACTOR.fullmatch(text) and 1 <= float(text) < inf else None
+
+    form = (
+        "WORKER:FACTOR: write 3:10 for steps of worker 3 that take 10 times as long (FACTOR >= 1)"
+    )
+    return by_worker("slow", texts, ids, read, form)
 
 
 class Slowness:
