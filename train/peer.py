@@ -186,8 +186,7 @@ class Peer:
         """All settings, including those from the environment."""
         if checkpoints:
             self.config = self.config.in_folder()
-        self.id = self.config.named()
-        """Name of the peer; after `resume`, the one in the checkpoint."""
+        self._id = self.config.named()
         self._rule = self.config.make_rule()
         self._model = model
         self._stop = threading.Event()
@@ -260,7 +259,7 @@ class Peer:
         """Let the leader of a group set up a whole model in memory that all its processes share."""
         segments: list[Tensor] = []
 
-        def make() -> tuple[str, list[Place], list[tuple[str, int]]]:
+        def make() -> tuple[list[Place], list[tuple[str, int]]]:
             shared = SharedModel(self._model, self.config.local)
             self._prepare(shared.module, empty=shared.empty)
             segments.extend(shared.segments)
@@ -268,9 +267,9 @@ class Peer:
             group.version, group.outlook = lambda: self._vector.version, self._outlook
             group.on_failure, group.on_stuck = self._stop.set, self._give_up
             group.stuck_s = self.config.stuck_s
-            return self.id, shared.places(self._vector.layout), shared.names()
+            return shared.places(self._vector.layout), shared.names()
 
-        self.id, places, names = group.call("Peer()", make)
+        places, names = group.call("Peer()", make)
         segments = segments or [open_part(*name) for name in names]
         self._parts = Parts(self._model, places, segments, leads=group.leads)
         if group.leads:
@@ -299,6 +298,11 @@ class Peer:
         return self._group is not None and not self._group.leads
 
     @property
+    def id(self) -> str:
+        """Name of the peer; after `resume`, the one in the checkpoint."""
+        return self._shown.id if self._is_follower else self._id
+
+    @property
     def rank(self) -> int:
         """Number of this process among those that train the model together, from 0."""
         return 0 if self._group is None else self._group.rank
@@ -324,6 +328,7 @@ class Peer:
         else:
             self._folder.register(objects)
 
+    @_on_all_ranks
     def resume(self) -> bool:
         """Load the last checkpoint: the model, all registered objects, and the known peers.
 
@@ -336,11 +341,6 @@ class Peer:
             TrainingError: No checkpoint can be read; the message says why.
             LocalProtocolError: The peer is already running, or keeps no checkpoints.
         """
-        found, self.id = self._resume()
-        return found
-
-    @_on_all_ranks
-    def _resume(self) -> tuple[bool, str]:
         group = self._group
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
@@ -358,7 +358,8 @@ class Peer:
             if found:
                 group.ask("load", self._folder.steps)
                 group.ask("read", True)
-        return found, self._folder.owner or self.id
+        self._id = self._folder.owner or self._id
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in your own checkpoints next to the model.
@@ -376,6 +377,7 @@ class Peer:
             return {"id": self.id, "steps": self.steps}
         return self._folder.state(self._runtime) | {"weight": self.weight}
 
+    @_on_all_ranks
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue as the peer that *state* was saved from; call it before entering the block.
 
@@ -386,13 +388,9 @@ class Peer:
             TrainingError: It is not the state of a peer; nothing was changed.
             LocalProtocolError: The peer is already running.
         """
-        self.id = self._take_up(state)
-
-    @_on_all_ranks
-    def _take_up(self, state: Mapping[str, Any]) -> str:
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
-        return self._folder.take_up(state, self.config.id) or self.id
+        self._id = self._folder.take_up(state, self.config.id) or self._id
 
     @_on_all_ranks
     def save_checkpoint(self, *, wait: bool = False) -> bool:
@@ -479,7 +477,7 @@ class Peer:
             group.refresh(everything=True)
             self._vector.forget_sent()
         if told.resume and self._folder.may_resume:
-            self.id = self._resume()[1]
+            self.resume()
         self._check.begin()
         self._folder.require_ready(self._rule)
         self._telemetry.serve(self.stats)
