@@ -30,10 +30,8 @@ from .mutants import MUTANTS
         2889,  # a finished peer, alone behind a cut, that the others found while it was closing
         # outer rounds of peers that only dial out, when the only listening peer has finished
         pytest.param(7488, marks=pytest.mark.extended),
-        3913,  # a reader that lost its swarm and waited for a model forever
         8345,  # a newcomer between two swarms, before either had accepted anything
         3454,  # a later incarnation that goes unannounced, since both ends only dial out
-        20799,  # a model that was not finite, read under rounds, and never seen by the rule
         20917,  # an incarnation with a smaller number than the last, known to one of three
     ],
 )
