@@ -99,7 +99,7 @@ def average(
 ) -> Average:
     """Read the models of all live peers, one at a time, and average them.
 
-    Waits up to *timeout_s* for each, and no longer once *stop* is set. Raises as
+    Waits up to *timeout_s* for each answer, and no longer once *stop* is set. Raises as
     `PeerRuntime.require_sound` does.
     """
     # The caller need not be the training thread: reads from a device are ordered by this thread's

@@ -296,7 +296,7 @@ class Span(NamedTuple):
     """Index of the flat tensor."""
     low: int
     high: int
-    """Indices of the first number, and past the last; with `lines`, into them."""
+    """Indices of the first number, and past the last; with `lines`, among those in them."""
     per_line: int
     """Numbers in a cache line."""
     lines: Tensor | None = None
