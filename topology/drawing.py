@@ -34,7 +34,7 @@ INK, DIM, ACCENT, LINE = "#333333", "#777777", "#B0300A", "#0072B2"
 # Inches.
 WIDTH, HEIGHT = 5.0, 5.8
 
-# Points; width of a letter.
+# Font size of a label, and the width of a letter, in points.
 FONT, LABEL = 6.0, 4.0
 
 Places = dict[int, tuple[float, float]]
@@ -97,7 +97,7 @@ def _draw_one(figure: SubFigure, topology: Topology, facts: Facts) -> None:
         spec = f"{spec[:14]}...{spec[17 - TITLE_MAX :]}"
     # Paths may contain characters that matplotlib reads as mathematics.
     title = f"{spec}, n = {topology.n}\n{headline(facts)}"
-    figure.suptitle(title, fontsize=9, color=INK, parse_math=False)
+    figure.suptitle(title, fontsize=7.5, color=INK, parse_math=False)
     figure.supxlabel(_note(topology, facts), fontsize=7.5, color=DIM)
 
 
@@ -168,12 +168,12 @@ def _draw_round(
     nx.draw_networkx_nodes(
         graph, places, ax=axes, node_size=diameter**2, node_color=shades, linewidths=0
     )
+    names = topology.names or [str(node) for node in range(topology.n)]
+    fits = diameter > max(FONT, LABEL * max(map(len, names)))
     for node, (x, y) in places.items():
-        name = topology.names[node] if topology.names else str(node)
-        fits = diameter > LABEL * len(name) and diameter > FONT
         if fits or topology.names:
             axes.annotate(
-                name,
+                names[node],
                 (x, y),
                 xytext=(0, 0 if fits else diameter / 2 + FONT / 2),
                 textcoords="offset points",
