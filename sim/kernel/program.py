@@ -180,7 +180,8 @@ def levels_of(
     """Split what was decided into levels; within one, everything keeps its order.
 
     Args:
-        steps: Axes ``(step, 3)``: worker, level, number among the worker's own.
+        steps: Axes ``(step, column)``: worker, level, number among the worker's own; further
+            columns are ignored.
         rates: Factor of the learning rate of each step, or None.
         rows: Operations, see `Level.rows`; so are *fractions*, *cuts* and *rare*.
         levels: Level of each operation.

@@ -135,8 +135,8 @@ def spread(found: Interval | None, unit: str = "") -> str:
 def named(axis: str, label: str) -> str:
     """Name a point, with its axis if the label alone would be unclear.
 
-    >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
-    ('ring', 'p = 0.1', 'exact = true')
+    >>> named("topology", "ring"), named("p", "0.1"), named("merge", "true")
+    ('ring', 'p = 0.1', 'merge = true')
     """
     # A line break must not break the sentence around it.
     label = " ".join(label.split())
