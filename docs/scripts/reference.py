@@ -51,14 +51,20 @@ def pages() -> dict[str, str]:
 
 def commands() -> str:
     """Return every command, with its options by panel."""
+    silent = [
+        f"`{name}`"
+        for name, command in ((name, load(name)) for name in sorted(COMMANDS))
+        for each in getattr(command, "commands", {"": command}).values()
+        if all(parameter.name != "as_json" for parameter in each.params)
+    ]
     lines = [
         "# Commands",
         "",
         MARKER,
         "",
         "`--help` prints the same. Every command takes `--debug`, which shows the traceback of an "
-        "error, and,",
-        "unless the list says otherwise, `--json`, which prints one JSON object as the last line.",
+        "error. All but",
+        f"{' and '.join(silent)} take `--json`, which prints one JSON object as the last line.",
         "",
     ]
     for name in sorted(COMMANDS):
