@@ -206,6 +206,9 @@ class Simulation:
             began_s = time.perf_counter()
             trial.evaluate_workers()
             measured_s = time.perf_counter() - began_s
+        except Failure:
+            # The run ends with the error.
+            return None
         finally:
             values.rows.threads.close()
         if steps_per_s is None:

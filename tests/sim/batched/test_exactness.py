@@ -243,6 +243,14 @@ def test_a_learning_rate_that_is_far_too_high_is_an_error(workers: int, engine: 
         simulate(task="digits", workers=workers, steps=10, lr=1e30, engine=engine)
 
 
+def test_a_worker_that_diverges_while_the_cost_is_estimated_ends_the_run_by_name() -> None:
+    rule, progress = "gosgd:p=1,robust=nna", list[Any]().append
+    with pytest.raises(TrainingError, match=r"peer-. diverged at its step 2: "):
+        simulate(
+            task="digits", workers=6, steps=50, lr=1e30, rule=rule, eval_every=50, progress=progress
+        )
+
+
 POISONED = 3
 
 
