@@ -232,6 +232,7 @@ def compute(plan: "StudyPlan", folder: Path, config: StudyConfig) -> "Results":
                 plan.study, folder, resume=config.resume, plan=plan, progress=take, finish=finish
             )
     except _OutOfTime:
+        print(f"the time is over; {kept()}", file=sys.stderr, flush=True)
         results = load_results(folder)
         finish(results)
         return results

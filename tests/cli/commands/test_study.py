@@ -228,3 +228,4 @@ def test_trials_beyond_the_time_limit_have_no_rows() -> None:
     assert done.exit_code == 0, done.output
     assert Path("runs/study-mine/summary.csv").read_text().count("\n") == 1
     assert "no trial has a result" in done.stdout
+    assert "the time is over; 0 of " in done.stderr and "--resume" in done.stderr
