@@ -102,7 +102,7 @@ REFUSED = {
         ("--hosts a --join b:1", "not both"),
         ("--hosts a --out mine.toml", "mine.toml is a file: name a new folder"),
         ("--hosts a --seeds 0", "seeds is 0"),
-        ("--hosts a@fast", "bandwidth is 'fast'"),
+        ("--hosts a@fast", "--hosts has 'a@fast': each group must be as in 4x rtx"),
         ("--hosts '8 a'", "--hosts has '8 a': each group must be as in"),
     ],
     "doctor": [

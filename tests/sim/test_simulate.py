@@ -384,7 +384,7 @@ def test_no_grad_and_numpy_numbers_change_no_bit() -> None:
 
 def test_non_finite_data_are_not_blamed_on_the_learning_rate() -> None:
     data = torch.full((8, 3), math.nan), torch.arange(8) % 4
-    with pytest.raises(TrainingError, match="at its step 1: data or loss have numbers that are no"):
+    with pytest.raises(TrainingError, match=r"at its step 1: .* look for such numbers in data"):
         simulate(model=lambda: nn.Linear(3, 4), train=data, test=data, workers=2, steps=3)
 
 
