@@ -125,8 +125,7 @@ class Outbox:
             return
         # An answer may be to a query instead of the push (Karn's rule), or come after a silence.
         measures = transfer.questions == 0 and transfer.state in _SENT
-        if not self._on(transfer, _ACK, now, message.accepted):
-            return
+        self._on(transfer, _ACK, now, message.accepted)
         link = transfer.link
         if measures:
             link.answered(now - transfer.pushed_s)
@@ -151,18 +150,17 @@ class Outbox:
 
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
-    ) -> bool:
-        """Apply an event; return False if the table ignores it."""
+    ) -> None:
+        """Apply an event, unless the table ignores it."""
         following: EscrowEvent | None = event
         while following is not None:
             leads_to = TRANSITIONS[transfer.state, following]
             if leads_to is None:
-                return False
+                return
             do, after = leads_to
             # If it raises, nothing has changed.
             following = do(self, transfer, now, amount)
             transfer.state, amount = after, 0
-        return True
 
     def _push(self, transfer: OutgoingTransfer, now: float) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
@@ -243,9 +241,8 @@ class Outbox:
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = now + self._patience_s(transfer)
-        if transfer.snapshot:
-            self._snapshot_refs.remove(transfer.snapshot)
-            transfer.snapshot = 0
+        self._snapshot_refs.remove(transfer.snapshot)
+        transfer.snapshot = 0
 
     def _wait_on(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.is_unanswered = False

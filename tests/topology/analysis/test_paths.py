@@ -32,13 +32,17 @@ def connected_graphs(draw: st.DrawFn) -> nx.Graph:
 
 @st.composite
 def strong_digraphs(draw: st.DrawFn) -> nx.DiGraph:
-    """Draw cycles that are attached to one another."""
+    """Draw cycles that are attached to one another, with some more edges."""
     graph = nx.DiGraph()
     graph.add_node(0)
     for length in draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)):
         start = draw(st.integers(0, len(graph) - 1))
         fresh = list(range(len(graph), len(graph) + length))
         nx.add_cycle(graph, [start, *fresh])
+    nodes = st.integers(0, len(graph) - 1)
+    graph.add_edges_from(
+        (a, b) for a, b in draw(st.lists(st.tuples(nodes, nodes), max_size=4)) if a != b
+    )
     return graph
 
 

@@ -79,6 +79,12 @@ def test_a_live_regular_graph_has_nearly_its_degree(d: int) -> None:
     assert sum(d - degree for degree in degrees) <= d * d
 
 
+@pytest.mark.parametrize(("n", "d"), [(9, 2), (9, 4), (9, 6), (10, 7)])
+def test_each_node_of_a_strict_regular_graph_has_its_degree(n: int, d: int) -> None:
+    graph = parse(f"random-regular:d={d}", n).graph()
+    assert {degree for _, degree in graph.degree} == {d} and nx.is_connected(graph)
+
+
 def test_a_live_erdos_renyi_graph_has_the_number_of_links_given_by_p() -> None:
     live = ids(200)
     edges = over("erdos-renyi:p=0.3", 0, live).graph().number_of_edges()
