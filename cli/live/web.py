@@ -66,9 +66,9 @@ def _sample(view: "SwarmView") -> dict[str, Any]:
     """Return the state, loss and distance of the members; the page makes the same of a view."""
     members = []
     for peer in view.peers[:_PEERS_MAX]:
-        # The last loss of a peer that does not answer any more is out of date.
-        loss = peer.figures.get("loss") if peer.source == "self" else None
-        members.append((peer.id, peer.state, finite(loss), finite(peer.distance)))
+        # The last figures of a peer that does not answer any more are out of date.
+        found = (peer.figures.get("loss"), peer.distance) if peer.source == "self" else (None, None)
+        members.append((peer.id, peer.state, *map(finite, found)))
     return {"time_s": view.time_s, "swarm_step": view.swarm_step, "members": members}
 
 

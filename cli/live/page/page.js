@@ -40,7 +40,7 @@ async function listen() {
       state.view = view;
       addSample({
         ...view,
-        members: view.peers.map((p) => [p.id, p.state, p.source === "self" ? p.loss : null, p.distance]),
+        members: view.peers.map((p) => [p.id, p.state, ...(p.source === "self" ? [p.loss, p.distance] : [null, null])]),
       });
       draw();
     }

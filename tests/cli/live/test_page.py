@@ -297,8 +297,10 @@ def test_members_are_sorted_and_filtered(page: Browser) -> None:
 def test_curves_are_over_time_or_total_steps(page: Browser, site: Site) -> None:
     label = "return document.querySelector('#loss').getAttribute('aria-label')"
     assert "step" not in page.run(label)
-    for second in range(3):
-        site.show(replace(swarm(4), swarm_step=800_000 + 1000 * second))
+    for thousands in (801, 802, 803):
+        site.show(replace(swarm(4), swarm_step=1000 * thousands))
+        # The page asks once a second, and would miss views in between.
+        until(lambda shown=str(thousands): shown in page.run(TEXT, "#tiles"))  # type: ignore[misc]
     page.run("document.querySelector('input[value=step]').click()")
     assert page.run(label).startswith("Loss. step 8")
     page.run("document.querySelector('#log').click()")
