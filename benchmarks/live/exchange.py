@@ -42,7 +42,7 @@ def measure_exchange(
 ) -> Result:
     """Push vectors of *sizes_mb* 10**6 bytes from this process into another on this machine."""
     torch.set_num_threads(1)
-    # As `rumor peer` does. The references run in the same processes.
+    # `rumor peer` keeps its pages, too. The references run in the same processes.
     keep_pages(messages=True)
     return Result(
         name="exchange",

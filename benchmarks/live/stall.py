@@ -60,8 +60,8 @@ def measure_stall(
             rows.extend(_next_to(ours, rival, asked))
     return Result(
         name="stall",
-        title=f"What averaging takes from a training thread, optimizer steps of {step_s * 1e3:g} "
-        "ms, two peers",
+        title="Time of a training thread that averaging takes: optimizer steps of "
+        f"{step_s * 1e3:g} ms, two peers",
         rows=tuple(rows),
     )
 
@@ -86,7 +86,7 @@ class _Found(NamedTuple):
     kept: Row
     """The step rate next to that without gossip."""
     stalls_s: list[float]
-    """What each step lost to gossip."""
+    """Time that each step lost to gossip."""
     exchange_s: float
     """The training thread's time for one exchange: a share pushed and a share mixed."""
 

@@ -164,7 +164,7 @@ class Fleet:
                 machine.close()
 
     def _job_of(self, machine: Machine) -> dict[str, Any]:
-        """Return what the agent of a machine is told, see `agent`."""
+        """Return the job of a machine's agent; see `agent`."""
         job = self.job
         peers = [
             {

@@ -167,7 +167,7 @@ class FaultInjector:
             case "pause" if runs:
                 pause = f"{_PAUSE} {next(self._numbers)}"
                 self._group.hold(index, pause)
-                self._say(record, f"{fault.peer} stands still", index)
+                self._say(record, f"{fault.peer} is paused", index)
                 self._after(fault, lambda: self._continue(index, record, {pause}))
             case "continue" if runs:
                 self._continue(index, record, self._pauses(index))
@@ -193,9 +193,9 @@ class FaultInjector:
         over = self._pauses(index).intersection(pauses)
         for pause in over:
             self._group.release(index, pause)
-        how = "goes on" if over else "does not stand still: nothing is done"
+        how = "continues" if over else "is not paused, so nothing changes"
         if self._pauses(index):
-            how = "stands still by another fault"
+            how = "is still paused by another fault"
         self._say(record, f"{self._monitor.views[index].id} {how}", index)
 
     # A slowed peer is stopped and continued in turns, so that it runs a FACTOR-th of the time.
@@ -285,7 +285,10 @@ def _check(fault: Fault, *, journal: bool) -> None:
                 f"{where}: {name} is for simulations alone: a real process is killed where it is"
             )
     if fault.factor is not None and fault.factor < 1:
-        raise ConfigError(f"{where}: factor is {fault.factor}: a real process is no faster than 1")
+        raise ConfigError(
+            f"{where}: factor is {fault.factor}: it must be at least 1, as no fault makes a real "
+            "process faster"
+        )
     if journal and "restart" in fault.kind and fault.state != "lost":
         raise ConfigError(
             f'{where}: with --set journal, state must be "lost": a journal begins with its peer'

@@ -202,7 +202,7 @@ def merge_outcomes(
 ) -> tuple[Merged | None, Evaluation | None]:
     """Merge the models of all peers that ended in order, and evaluate the result, if possible.
 
-    Both results are None if no such peer left a model, or if the models belong to several swarms.
+    Returns ``(None, None)`` if these peers left no model, or models of several swarms.
     """
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if len(_swarms(models)) != 1:
@@ -232,7 +232,7 @@ def summarize(
     evaluation: Evaluation | None = None,
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Build the object that ``--json`` prints; values that are not finite or not known are None."""
+    """Build the object that ``--json`` prints, in which non-finite and unknown values are None."""
     whole, deaths = balance(outcomes)
     evaluation = evaluation or Evaluation(loss=math.nan, accuracy=None)
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]

@@ -44,7 +44,7 @@ _CONNECTIONS_MAX: Final = 64
 
 
 class Page:
-    """What the page shows: the last view, and a thinned history of the views before."""
+    """The content of the page: the last view, and a thinned history of earlier ones."""
 
     def __init__(self, view: "SwarmView") -> None:
         self.history: tuple[dict[str, Any], ...] = ()

@@ -228,7 +228,7 @@ def test_the_end_of_a_pause_does_not_end_another_pause(
         if before and not stage.group.holds(1):
             resumed_s.append(now_s)
     assert resumed_s == released_s
-    assert len([word for word in stage.news if word.endswith("goes on")]) == len(released_s)
+    assert len([word for word in stage.news if word.endswith("continues")]) == len(released_s)
 
 
 @pytest.mark.extended
@@ -326,7 +326,7 @@ KILLED = [fault(2, "crash", "peer-1"), fault(3, "restart", "peer-1")]
         (fault(1, "diverge", 0), "diverge cannot be done here"),
         (fault(1, "crash", 0, after=2), r"fault 1 \(crash\): after is for simulations alone"),
         (fault(1, "crash", 0, accepting=True), "accepting is for simulations alone"),
-        (fault(1, "slow", 0, factor=0.5), "a real process is no faster"),
+        (fault(1, "slow", 0, factor=0.5), "factor is 0.5: it must be at least 1"),
         (fault(1, "crash", 2), "not a peer's index in this run"),
         (fault(1, "crash", "peer-9"), "'peer-9' is not a peer of this run"),
     ],
